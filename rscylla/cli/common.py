@@ -27,11 +27,13 @@ import rscylla
 from .standard import expect_json, hide, output_error, say, unwritable
 
 __all__ = [
+    "CONNECTING",
     "DEFAULT_HOSTS",
     "Connection",
     "Exit",
     "Hosts",
     "JsonOutput",
+    "Options",
     "Password",
     "PasswordFile",
     "StoreTable",
@@ -446,7 +448,7 @@ class Connection:
 
 
 # By name, in the order of the fields of ``Connection``: type and default.
-_CONNECTING: dict[str, tuple[Any, Any]] = {
+CONNECTING: dict[str, tuple[Any, Any]] = {
     "host": (Hosts, DEFAULT_HOSTS),
     "username": (Username, None),
     "password": (Password, None),
@@ -497,7 +499,7 @@ def _parameters(options: Options) -> list[inspect.Parameter]:
 
 
 # Adds the connection options to a command, which gets them as its parameter ``connection``.
-connecting = grouped(connection=(Connection, _CONNECTING))
+connecting = grouped(connection=(Connection, CONNECTING))
 
 
 def credentials(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import attrs
 import typer
@@ -21,15 +21,18 @@ from cursorstore import (
 )
 
 from .common import (
+    CONNECTING,
     Connection,
     JsonOutput,
     connecting,
     count,
+    grouped,
     naming,
     parse_table,
     parse_time,
     reports_errors,
 )
+from .connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
 from .group import refuse_member
 from .loading import OperableStore, StoreFactory, load_store
 from .output import json_line, moment, table
@@ -56,41 +59,100 @@ Of = Annotated[
 ]
 
 
-@contextmanager
-def _opened(
-    connection: Connection, keyspace: str | None, name: str, factory: str | None, *, of: str | None = None
-) -> Iterator[tuple[rscylla.Session | None, OperableStore]]:
-    """Open the store and a session. The session is None if neither the store nor the table *of* needs one."""
-    if (keyspace is None) == (factory is None):
-        raise rscylla.ConfigError(
-            "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory MODULE:FUNCTION"
-        )
-    if keyspace is not None:
-        with connection.session() as session:
-            yield session, ScyllaCursorStore(session, keyspace, name)
-        return
-    assert factory is not None
-    with ExitStack() as stack:
-        session = None if of is None else stack.enter_context(connection.session())
-        cursors = load_store(factory)
-        stack.callback(cursors.close)
-        yield session, cursors
+@attrs.frozen
+class _Opened:
+    """A store of cursors, and the keyspace of its table if it has one."""
+
+    session: rscylla.Session | None
+    cursors: OperableStore
+    keyspace: str | None = None
+
+
+@attrs.frozen
+class _Place:
+    """Where cursors are: in a table, in a store of the user's, or where a connector keeps them."""
+
+    keyspace: str | None
+    factory: str | None
+    table: str
+    connector: ConnectorFile
+    connection: Connection
+
+    @contextmanager
+    def opened(self, *, of: str | None = None) -> Iterator[_Opened]:
+        """Open the store, and a session if the store or the table *of* needs one."""
+        with ExitStack() as stack:
+            properties = self.connector.read()
+            if properties is None and (self.keyspace is None) == (self.factory is None):
+                raise rscylla.ConfigError(
+                    "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory "
+                    "MODULE:FUNCTION, or --properties FILE of a Kafka connector"
+                )
+            if properties is not None and self.factory is not None:
+                raise rscylla.ConfigError("--properties and --store-factory exclude each other; give one")
+            connected = self.connection.session() if properties is None else open_session(properties)
+            if self.factory is not None:
+                session = None if of is None else stack.enter_context(connected)
+                cursors = load_store(self.factory)
+                stack.callback(cursors.close)
+                yield _Opened(session, cursors)
+            elif properties is not None and properties.exactly_once:
+                if self.keyspace is not None:
+                    raise rscylla.ConfigError(
+                        "in exactly-once mode, cursors are in Kafka; leave out --store, or leave out --properties "
+                        "to see those in ScyllaDB"
+                    )
+                session = None if of is None else stack.enter_context(connected)
+                yield _Opened(session, stack.enter_context(open_cursors(properties)))
+            else:
+                keyspace = self.keyspace or (properties.text("rscylla.store.keyspace") if properties else "")
+                if not keyspace:
+                    raise rscylla.ConfigError(
+                        "the connector keeps the cursor of a table in the keyspace of the table, since "
+                        "rscylla.store.keyspace is not set; give --store KEYSPACE, too"
+                    )
+                table = self.table
+                if properties is not None and table == DEFAULT_TABLE:
+                    table = properties.text("rscylla.store.table")
+                session = stack.enter_context(connected)
+                yield _Opened(session, ScyllaCursorStore(session, keyspace, table), keyspace)
+
+    def __str__(self) -> str:
+        return self.factory or (str(self.connector.file) if self.keyspace is None else f"{self.keyspace}.{self.table}")
+
+
+def _make_place(keyspace: Any, factory: Any, table: Any, *others: Any) -> _Place:
+    """Return the place that the options of ``_placing`` name."""
+    connector, connection = others[: len(CONNECTOR)], others[len(CONNECTOR) :]
+    return _Place(keyspace, factory, table, ConnectorFile(*connector), Connection(*connection))
+
+
+# Adds the options of a store of cursors to a command, which gets them as its parameter ``place``.
+_placing = grouped(
+    place=(
+        _make_place,
+        {
+            "store": (Keyspace, None),
+            "factory": (StoreFactory, None),
+            "table_name": (Table, DEFAULT_TABLE),
+            **CONNECTOR,
+            **CONNECTING,
+        },
+    )
+)
 
 
 @app.command("list")
 @reports_errors
-@connecting
+@_placing
 def list_(
-    store: Keyspace = None,
-    factory: StoreFactory = None,
-    table_name: Table = DEFAULT_TABLE,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """List all cursors, by consumer."""
-    with _opened(connection, store, table_name, factory) as (_, cursors):
-        records = cursors.list_cursors()
+    with place.opened() as opened:
+        records = opened.cursors.list_cursors()
     if as_json:
         for record in records:
             write(json_line(attrs.asdict(record)))
@@ -103,29 +165,26 @@ def list_(
 
 @app.command("get")
 @reports_errors
-@connecting
+@_placing
 def get(
     consumer: ConsumerName,
-    store: Keyspace = None,
-    factory: StoreFactory = None,
-    table_name: Table = DEFAULT_TABLE,
     history: Annotated[
         bool,
         typer.Option("--history", help="Also show earlier epochs: resets and takeovers, each with its last cursor."),
     ] = False,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Print the cursor of a consumer; an empty line if it was reset to the oldest event."""
-    with _opened(connection, store, table_name, factory) as (_, cursors):
+    with place.opened() as opened:
+        cursors = opened.cursors
         records = list(cursors.cursor_history(consumer))
         slices = [] if records else _slices_of(consumer, cursors)
     if not records:
-        where = factory or f"{store}.{table_name}"
         do = f"give one of them, such as {slices[0]!r}" if slices else "run `rscylla cursor list` to see all cursors"
         of_its_own = " of its own, but its slices have" if slices else ""
-        raise rscylla.CursorError(f"consumer {consumer!r} has no cursor{of_its_own} in {where}; {do}")
+        raise rscylla.CursorError(f"consumer {consumer!r} has no cursor{of_its_own} in {place}; {do}")
     for record in records if history else records[:1]:
         if as_json:
             write(json_line(attrs.asdict(record)))
@@ -139,24 +198,18 @@ def get(
 
 @app.command("set")
 @reports_errors
-@connecting
+@_placing
 def set_(
     consumer: ConsumerName,
     cursor: Cursor,
-    store: Keyspace = None,
-    factory: StoreFactory = None,
-    table_name: Table = DEFAULT_TABLE,
     of: Of = None,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Move a cursor forward. To move a cursor back, use `rscylla cursor reset`."""
-    with _opened(connection, store, table_name, factory, of=of) as (
-        session,
-        cursors,
-    ):
-        wanted = _cursor(session, cursor, of)
+    with place.opened(of=of) as opened:
+        cursors, wanted = opened.cursors, _cursor(opened.session, cursor, of)
         cursors.get_cursor(consumer)  # set_cursor then rejects a cursor lower than the saved one
         cursors.set_cursor(consumer, wanted)
         cursors.flush()
@@ -165,31 +218,26 @@ def set_(
 
 @app.command("reset")
 @reports_errors
-@connecting
+@_placing
 def reset(
     consumer: ConsumerName,
     cursor: Cursor,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursor.")],
-    store: Keyspace = None,
-    factory: StoreFactory = None,
-    table_name: Table = DEFAULT_TABLE,
     of: Of = None,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Set a cursor, even to an earlier position. A running consumer detects this and continues from the new cursor."""
-    with _opened(connection, store, table_name, factory, of=of) as (
-        session,
-        cursors,
-    ):
-        cursors.reset_cursor(consumer, _cursor(session, cursor, of), reason=reason)
+    with place.opened(of=of) as opened:
+        cursors = opened.cursors
+        cursors.reset_cursor(consumer, _cursor(opened.session, cursor, of), reason=reason)
         _confirm(cursors, consumer, as_json=as_json)
 
 
 @app.command("reslice")
 @reports_errors
-@connecting
+@_placing
 def reslice(
     consumer: ConsumerName,
     old: Annotated[
@@ -199,22 +247,22 @@ def reslice(
         ),
     ],
     new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="New number of slices.")],
-    store: Keyspace = None,
-    factory: StoreFactory = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
     rewind: Annotated[bool, typer.Option("--rewind", help="Also move back cursors that are already ahead.")] = False,
-    table_name: Table = DEFAULT_TABLE,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Set the cursors for a new number of slices, each to the lowest cursor of the old slices that it replaces.
 
     Stop all processes of the consumer first. No change is lost; changes that faster slices had handled are repeated.
     """
-    with _opened(connection, store, table_name, factory) as (session, cursors):
-        if session is not None and store is not None:
-            refuse_member(session, store, consumer, cursors.list_cursors())
+    with place.opened() as opened:
+        cursors = opened.cursors
+        if opened.keyspace is not None:
+            refuse_member(opened.session, opened.keyspace, consumer, cursors.list_cursors())
+        elif place.connector.file is not None:
+            raise rscylla.ConfigError("in exactly-once mode, the number of slices cannot be changed")
         moved = reslice_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
     if as_json:
         for name, cursor in moved.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
+from rscylla.abc import CursorStore
 
 from . import kafka_run
 from .common import (
@@ -21,13 +22,15 @@ from .common import (
     TableArgument,
     TableName,
     connecting,
+    grouped,
     naming,
     parse_table,
     reports_errors,
     time_of,
 )
+from .connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
 from .output import json_line, moment, table
-from .standard import hide, write
+from .standard import write
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties
@@ -45,14 +48,7 @@ def root() -> None:
 
 app.command("run")(kafka_run.run)
 
-PropertiesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--properties",
-        metavar="FILE",
-        help="Properties of the connector, as for `run`; instead of --prefix, --store, and options for the cluster.",
-    ),
-]
+_of_connector = grouped(connector=(ConnectorFile, CONNECTOR))
 Prefix = Annotated[str | None, typer.Option("--prefix", metavar="NAME", help="Property 'topic.prefix'.")]
 Store = Annotated[
     str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")
@@ -86,40 +82,24 @@ def _place(
         with connection.session() as session:
             yield _Place(session, prefix, store, table_name)
         return
-    from rscylla.kafka import connect_to
-
-    session = connect_to(properties)
-    try:
+    with open_session(properties) as session:
         yield _Place(
             session,
             prefix or properties.text("topic.prefix"),
             store or properties.text("rscylla.store.keyspace"),
             table_name if table_name != DEFAULT_TABLE else properties.text("rscylla.store.table"),
         )
-    finally:
-        session.cluster.shutdown()
-
-
-def _read(file: Path | None, *workers: Path) -> Properties | None:
-    if file is None:
-        return None
-    from rscylla.kafka import Properties
-
-    properties = Properties.read(file, *workers)
-    hide(properties.redacted)
-    properties.require()
-    return properties
 
 
 @app.command("import-offsets")
 @reports_errors
 @connecting
+@_of_connector
 def import_offsets(
-    connector: Annotated[
+    name: Annotated[
         str | None,
         typer.Argument(metavar="CONNECTOR", help="Property 'name' of the Java connector, if FILE does not have it."),
     ] = None,
-    properties_file: PropertiesFile = None,
     prefix: Prefix = None,
     store: Store = None,
     file: Annotated[
@@ -140,14 +120,6 @@ def import_offsets(
             help="With --topic: a property of librdkafka, such as bootstrap.servers=HOST:PORT; repeat for more.",
         ),
     ] = None,
-    worker: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--worker",
-            metavar="FILE",
-            help="Properties of the Connect worker, with --properties: where Kafka and the offsets are; repeat.",
-        ),
-    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--of", metavar="KS.TABLE", help="Only this table; repeat for more. Default: all with offsets."),
@@ -155,6 +127,7 @@ def import_offsets(
     table_name: StoreTable = DEFAULT_TABLE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cursors, and save none.")] = False,
     *,
+    connector: ConnectorFile,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
@@ -167,7 +140,7 @@ def import_offsets(
         from rscylla.kafka.offsets import offsets_of, read_file, read_topic, take_over
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
-    properties = _read(properties_file, *(worker or ()))
+    properties = connector.read()
     given: Mapping[str, str] = properties or {}
     if file is None and topic is None:
         topic = given.get("offset.storage.topic")
@@ -175,22 +148,22 @@ def import_offsets(
         file = Path(stored) if stored and topic is None else None
     if (file is None) == (topic is None):
         raise rscylla.ConfigError("give either --file, of a standalone worker, or --topic, of distributed ones")
-    connector = connector or given.get("name")
-    if connector is None:
+    name = name or given.get("name")
+    if name is None:
         raise rscylla.ConfigError("give CONNECTOR, the property 'name' of the Java connector")
     if file is not None:
         entries = read_file(file)
     else:
         assert topic is not None
         entries = read_topic(topic, _client(properties, client or []))
-    offsets = offsets_of(entries, connector)
-    names = [parse_table(text) for text in only or ()]
-    names = names or [TableName(*name) for name in sorted({offset.name for offset in offsets})]
+    offsets = offsets_of(entries, name)
+    tables = [parse_table(text) for text in only or ()]
+    tables = tables or [TableName(*each) for each in sorted({offset.name for offset in offsets})]
     with _place(properties, connection, prefix, store, table_name) as place:
         found: list[Takeover] = []
-        for name in names:
-            with naming(name):
-                found.append(take_over(rscylla.NewStream(place.session, name.keyspace, name.table), offsets))
+        for of in tables:
+            with naming(of):
+                found.append(take_over(rscylla.NewStream(place.session, of.keyspace, of.table), offsets))
         consumers = [place.consumer(each.keyspace, each.table) for each in found]
         if not dry_run:
             _save(place, dict(zip(consumers, found, strict=True)))
@@ -212,9 +185,9 @@ def import_offsets(
 @app.command("snapshot")
 @reports_errors
 @connecting
+@_of_connector
 def snapshot(
     name: TableArgument,
-    properties_file: PropertiesFile = None,
     prefix: Prefix = None,
     store: Store = None,
     reason: Annotated[
@@ -222,23 +195,29 @@ def snapshot(
     ] = "requested on the command line",
     table_name: StoreTable = DEFAULT_TABLE,
     *,
+    connector: ConnectorFile,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Ask the running connector to publish all rows of a table, while it publishes changes.
 
-    The connector looks for requests every few seconds. `rscylla cursor list` shows how far the snapshot is, under the
-    name that this command prints.
+    The connector looks for requests every few seconds; in exactly-once mode it starts the table again, within half a
+    minute. `rscylla cursor list` shows how far the snapshot is, under the name that this command prints.
     """
     try:
         from rscylla.kafka.snapshot import request
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     of = parse_table(name)
-    with _place(_read(properties_file), connection, prefix, store, table_name) as place, naming(of):
+    properties = connector.read()
+    with ExitStack() as stack:
+        place = stack.enter_context(_place(properties, connection, prefix, store, table_name))
+        stack.enter_context(naming(of))
+        cursors: CursorStore = place.cursors(of.keyspace)
+        if properties is not None and properties.exactly_once:
+            cursors = stack.enter_context(open_cursors(properties))
         stream = rscylla.NewStream(place.session, of.keyspace, of.table)
-        consumer = place.consumer(of.keyspace, of.table)
-        asked = request(stream, place.cursors(of.keyspace), consumer, reason=reason)
+        asked = request(stream, cursors, place.consumer(of.keyspace, of.table), reason=reason)
     for each in asked:
         write(json_line({"snapshot": each}) if as_json else each)
 

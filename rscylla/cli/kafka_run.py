@@ -16,6 +16,7 @@ import typer
 import rscylla
 
 from .common import Exit, number, quiet_logs, reports_errors, stopping
+from .connectors import BootstrapServers, need_servers, open_session
 from .standard import hide, say, write
 
 if TYPE_CHECKING:
@@ -33,15 +34,7 @@ def run(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Properties of the Connect worker, for what FILE does not say; repeat."),
     ] = None,
-    bootstrap_servers: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RSCYLLA_KAFKA_BOOTSTRAP_SERVERS",
-            metavar="HOST:PORT,...",
-            help="Where Kafka is.",
-            show_default=False,
-        ),
-    ] = None,
+    bootstrap_servers: BootstrapServers = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Print what the connector would say about FILE, as JSON, and end.")
     ] = False,
@@ -82,16 +75,13 @@ def run(
 
 
 def _validate(properties: Properties) -> None:
-    from rscylla.kafka import connect_to, verdicts
+    from rscylla.kafka import verdicts
 
     if properties.errors:
         found = verdicts(properties, None)
     else:
-        session = connect_to(properties)
-        try:
+        with open_session(properties) as session:
             found = verdicts(properties, session)
-        finally:
-            session.cluster.shutdown()
     lines: list[dict[str, Any]] = [
         {"property": one.property, "level": one.level, "message": properties.redacted(one.message)}
         | ({"note": properties.redacted(one.note)} if one.note else {})
@@ -104,33 +94,23 @@ def _validate(properties: Properties) -> None:
 
 def _show(properties: Properties) -> None:
     from cursorstore import MemoryCursorStore
-    from rscylla.kafka import Connector, connect_to
+    from rscylla.kafka import Connector
     from rscylla.publish import JsonLines
 
     properties = properties.without("exactly.once.support", "exactly.once.source.support")  # there is no Kafka
-    session = connect_to(properties)
-    try:
+    with open_session(properties) as session, stopping() as stop:
         publisher = JsonLines(sys.stdout.buffer)
-        connector = Connector(properties, session, publisher, lambda keyspace: MemoryCursorStore(), to_head=True)
-        with stopping() as stop:
-            connector.run(stop)
-    finally:
-        session.cluster.shutdown()
+        Connector(properties, session, publisher, lambda keyspace: MemoryCursorStore(), to_head=True).run(stop)
 
 
 def _run(properties: Properties, port: int | None, host: str) -> None:
-    from rscylla.kafka import Connector, connect_to
+    from rscylla.kafka import Connector
 
     properties.require()
-    if not properties.get("bootstrap.servers") and "producer.override.bootstrap.servers" not in properties:
-        raise rscylla.ConfigError("bootstrap.servers is missing; give --bootstrap-servers HOST:PORT, or --worker FILE")
+    need_servers(properties)
     quiet_logs(logging.INFO)
-    session = connect_to(properties)
-    try:
-        with snapshot_bars() as bars, stopping() as stop:
-            code = Connector(properties, session, port=port, host=host, on_snapshot=bars).run(stop)
-    finally:
-        session.cluster.shutdown()
+    with open_session(properties) as session, snapshot_bars() as bars, stopping() as stop:
+        code = Connector(properties, session, port=port, host=host, on_snapshot=bars).run(stop)
     if code:
         raise typer.Exit(code)
 

@@ -12,7 +12,7 @@
 Needs the extra ``kafka``. See docs/kafka.md.
 """
 
-from .connector import Connector, connect_to, consumer_name
+from .connector import Connector, connect_to, consumer_name, cursors_in_kafka
 from .cursors import KafkaCursorStore
 from .properties import PROPERTIES, Finding, Properties, Property
 from .publisher import KafkaPublisher
@@ -32,5 +32,6 @@ __all__ = [
     "Topics",
     "connect_to",
     "consumer_name",
+    "cursors_in_kafka",
     "verdicts",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -36,7 +36,7 @@ from .client import producer_config
 from .cursors import KafkaCursorStore
 from .properties import Properties
 from .publisher import KafkaPublisher
-from .snapshot import Mode, Snapshots, snapshot_name
+from .snapshot import Mode, Snapshots, lane_names, snapshot_name
 from .stores import scylla_context
 from .topics import Topics
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from cursorstore import ScyllaCursorStore
 
-__all__ = ["Connector", "TableKey", "connect_to", "consumer_name"]
+__all__ = ["Connector", "TableKey", "connect_to", "consumer_name", "cursors_in_kafka"]
 
 log = logging.getLogger("rscylla.kafka")
 
@@ -81,6 +81,24 @@ def connect_to(properties: Properties) -> Session:
         password=properties.text("scylla.password") if user else None,
         tls=scylla_context(properties),
         local_dc=properties.text("scylla.local.dc") or None,
+    )
+
+
+def cursors_in_kafka(
+    properties: Properties, config: Mapping[str, Any] | None = None, **options: Any
+) -> KafkaCursorStore:
+    """Return the store of a connector in exactly-once mode; the caller closes it. A reset fences the connector.
+
+    Args:
+        config: of the producers; default: by the properties.
+        options: as for ``KafkaCursorStore``.
+    """
+    return KafkaCursorStore(
+        producer_config(properties)[0] if config is None else config,
+        properties.text("rscylla.store.topic"),
+        interval=timedelta(milliseconds=properties.number("transaction.boundary.interval.ms")),
+        together=lane_names,
+        **options,
     )
 
 
@@ -162,7 +180,9 @@ class Connector:
         publisher = self.publisher if self.publisher is not None else KafkaPublisher(config, prepare=prepare)
         try:
             if self.properties.exactly_once:
-                self._exactly = self._exactly_once(config, stop)
+                self._exactly = cursors_in_kafka(
+                    self.properties, config, lease=self.membership, stop=stop, clock=self.clock
+                )
             with _Heartbeats(self.properties, publisher, self.clock):
                 return self._run(publisher, stop)
         finally:
@@ -285,7 +305,7 @@ class Connector:
         if self.membership is not None:
             name, stream = slice_name(name, *part), stream.sliced(*part)
         if exactly is not None:
-            publisher = exactly.publisher(name, snapshot_name(name), prepare=self._prepare)
+            publisher = exactly.publisher(name, prepare=self._prepare)
         snapshots = self._snapshots(publisher, part)
         # A snapshot begins where the changes do; and a table that comes later is new: all of its changes are wanted.
         start = self._start if first and snapshots.mode == "never" else None
@@ -410,17 +430,6 @@ class Connector:
         keyspace = properties.text("rscylla.store.keyspace") or keyspace
         table = properties.text("rscylla.store.table")
         return ScyllaCursorStore(self.session, keyspace, table, create=create, lease=self.membership)
-
-    def _exactly_once(self, config: dict[str, Any], stop: Stop) -> KafkaCursorStore:
-        properties = self.properties
-        return KafkaCursorStore(
-            config,
-            properties.text("rscylla.store.topic"),
-            interval=timedelta(milliseconds=properties.number("transaction.boundary.interval.ms")),
-            lease=self.membership,
-            stop=stop,
-            clock=self.clock,
-        )
 
     def _start_of(self, start: str) -> Callable[[Stream], str]:
         """Return what returns the cursor at which a first start begins; "" is the oldest change."""

@@ -94,6 +94,9 @@ class KafkaCursorStore:
         replication: Of the topic when it is created; −1: as the broker does.
         codec: The kind of the cursors.
         lease: If given, cursors are read and saved only while it, or the fence that it has for a consumer, is held.
+        together: Returns the consumers that publish in the same transactions as a consumer, it included, in an order
+            that does not depend on which of them is given. All processes must agree about it: the first name is that of
+            the transactions, by which a reset fences who works with the cursor. Default: each consumer is alone.
         stop: Ends waits for Kafka.
 
     Raises:
@@ -109,6 +112,7 @@ class KafkaCursorStore:
         replication: int = -1,
         codec: CursorCodec | None = None,
         lease: Fence | Fencing | None = None,
+        together: Callable[[str], Sequence[str]] | None = None,
         stop: Stop | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -119,6 +123,7 @@ class KafkaCursorStore:
         self._replication = replication
         self._codec = codec or EventCursorCodec()
         self._lease = lease
+        self._together = together
         self._stop = stop or Stop()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -126,23 +131,20 @@ class KafkaCursorStore:
         self._partitions = 0
         self._closed = False
 
-    def publisher(
-        self, consumer: str, *others: str, prepare: Callable[[str], None] | None = None
-    ) -> TransactionalPublisher:
-        """Return what *consumer* publishes with, always the same; the store closes it. *others* share it.
+    def publisher(self, consumer: str, *, prepare: Callable[[str], None] | None = None) -> TransactionalPublisher:
+        """Return what *consumer* publishes with, always the same; the store closes it.
 
         Raises:
             ConfigError: as for ``KafkaPublisher``.
         """
-        names = (consumer, *others)
-        for name in names:
-            _check(name)
+        _check(consumer)
+        names = (consumer,) if self._together is None else tuple(self._together(consumer))
         with self._lock:
             if self._closed:
                 raise ConfigError("this KafkaCursorStore is closed; create another one")
             found = self._lanes.get(consumer)
             if found is None:
-                transactions = f"rscylla-{self._topic}-{consumer}"
+                transactions = f"rscylla-{self._topic}-{names[0]}"
                 made = partial(TransactionalPublisher, self._config, transactions, interval=self._interval)
                 lane: list[_Lane] = []  # what the publisher asks is made after it
                 found = _Lane(

@@ -71,7 +71,7 @@ from ..reflex._meters import meters_for
 from ..reflex.patterns import run_forever
 from ..types import quote_name
 
-__all__ = ["MODES", "Mode", "Snapshot", "Snapshots", "request", "snapshot_name"]
+__all__ = ["MODES", "Mode", "Snapshot", "Snapshots", "lane_names", "request", "snapshot_name"]
 
 log = logging.getLogger("rscylla.kafka")
 
@@ -91,6 +91,9 @@ CLOCKS_EVERY_S: Final = 15.0
 LOG_EVERY_S: Final = 30.0
 
 
+_SNAPSHOT: Final = "/snapshot"
+
+
 def snapshot_name(consumer: str) -> str:
     """Return the name under which the progress of a snapshot of *consumer* is kept.
 
@@ -98,7 +101,19 @@ def snapshot_name(consumer: str) -> str:
     ('demo.shop.orders/snapshot', 'demo.shop.orders/snapshot[1/4]')
     """
     found = split_name(consumer)
-    return f"{consumer}/snapshot" if found is None else found[1].name(f"{found[0]}/snapshot")
+    return f"{consumer}{_SNAPSHOT}" if found is None else found[1].name(f"{found[0]}{_SNAPSHOT}")
+
+
+def lane_names(consumer: str) -> tuple[str, str]:
+    """Return the names of both cursors of a lane, that of changes and that of snapshots, given either of them.
+
+    >>> lane_names("demo.shop.orders[1/4]") == lane_names("demo.shop.orders/snapshot[1/4]")
+    True
+    """
+    found = split_name(consumer)
+    base = (consumer if found is None else found[0]).removesuffix(_SNAPSHOT)
+    name = base if found is None else found[1].name(base)
+    return name, snapshot_name(name)
 
 
 @attrs.frozen

@@ -194,8 +194,8 @@ def test_no_commit_comes_between_the_records_of_an_event(stores: Stores) -> None
 
 
 def test_records_that_were_not_all_published_end_the_session(stores: Stores) -> None:
-    store = stores.open()
-    publisher = store.publisher("c", "c/other")
+    store = stores.open(together=lambda name: ("c", "c/other"))
+    publisher = store.publisher("c")
     assert (store.get_cursor("c"), store.get_cursor("c/other")) == ("", "")
     party, other = publisher.join(lambda: True), publisher.join(lambda: True)
     with other:
