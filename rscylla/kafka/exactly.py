@@ -253,6 +253,7 @@ class TransactionalPublisher(KafkaPublisher):
     def moved(self) -> bool:
         """Note that a cursor is to be committed; return False if the session has ended."""
         with self._gate:
+            self._used = self._clock.monotonic()
             if self._moved is None:
                 self._moved = self._clock.monotonic()
                 self._wanted.set()

@@ -349,6 +349,16 @@ def test_a_session_that_nobody_uses_ends(stores: Stores, monkeypatch: pytest.Mon
     party.leave()
 
 
+def test_a_session_is_in_use_while_its_cursor_moves(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", float("inf"))
+    store = stores.open()
+    store.get_cursor("c")
+    publisher = store.publisher("c")
+    publisher._used = 0.0
+    store.set_cursor("c", "1")
+    assert publisher._used > 0
+
+
 # ---------------------------------------------------------------- runs
 
 
