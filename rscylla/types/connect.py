@@ -94,7 +94,10 @@ def _days(raw: bytes) -> int | None:
     if not has_width(raw, 4):
         return None
     days = int.from_bytes(raw, "big") - 2**31
-    return days if days >= _GREGORIAN else days + _julian_shift(days)
+    if days >= _GREGORIAN:
+        return days
+    days += _julian_shift(days)
+    return days if days >= -(2**31) else days + 2**32  # what Java keeps of it in 32 bits
 
 
 _GREGORIAN = -141_427

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle, product
+from pathlib import Path
 from typing import Any
 
 import pytest
-from connectorcases import _events, cases
+from connectorcases import _events, cases, events_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from logcells import LAYOUT, cells
@@ -187,3 +189,49 @@ def test_the_version_is_in_the_envelope() -> None:
         Fake(tuple(cells({"op": 1, "ck": 1}, LAYOUT.columns)), None, None), NOW_US
     )
     assert f'{{"source":{{"version":"{CONNECTOR_VERSION}",'.encode() in message.value
+
+
+# What the recorded cases do not have: static collections, nothing but a key, empty keys and texts, UDTs in UDTs with
+# nulls, ends of the ranges of types, batches that touch a row twice, names with all sorts of characters.
+CORNERS = (Path(__file__).parent / "corners.cql").read_text().split("\n-- statements\n")
+FORMATS: list[dict[str, str]] = [
+    *({"experimental.preimages.enabled": flag} for flag in ("true", "false")),
+    *(
+        {
+            "cdc.output.format": "advanced",
+            "cdc.include.before": before,
+            "cdc.include.after": after,
+            "cdc.include.primary-key.placement": placement,
+        }
+        for (before, after), placement in zip(
+            product(("none", "full", "only-updated"), repeat=2),
+            cycle(["kafka-key", "kafka-key,payload-key,payload-before", "payload-after", "kafka-key,payload-diff"]),
+            strict=False,
+        )
+    ),
+]
+VARIANTS: list[dict[str, str]] = [
+    {},
+    {"tombstones.on.delete": "false", "skipped.operations": "c"},
+    {"topic.prefix": "9x é", "topic.delimiter": "-"},
+    {"rscylla.like.connector": "list-order,silent-deletes", "skipped.operations": "u,d"},
+]
+
+
+@pytest.mark.parametrize("converter", CONVERTERS)
+@pytest.mark.parametrize("output", FORMATS, ids=str)
+def test_messages_of_corners(output: dict[str, str], converter: str) -> None:
+    events = events_of(*CORNERS)
+    made = 0
+    for more in VARIANTS:
+        properties = {"topic.prefix": "p", **output, **CONVERTERS[converter], **more}
+        direct, twin = (DebeziumMessages(properties, clock=ManualClock(NOW_US)) for _ in range(2))
+        fast, twin._direct = direct._direct, None
+        assert fast is not None
+        for event in events:
+            found = fast.messages(event, NOW_US)
+            made += found is not None
+            expected = twin(event)
+            assert direct(event) == expected
+            assert found is None or found == expected
+    assert made > len(events)

@@ -55,6 +55,13 @@ def test_values(text: str, value: Any, expected: Any) -> None:
     assert value_of(text, value) == expected
 
 
+def test_the_first_date_has_32_bits_as_in_java() -> None:
+    """In the calendar of Java, the day -5877641-06-23 is before the first one that a Connect Date can have."""
+    _, decode = connect_for(parse_type("date"), str)
+    assert decode(bytes(4)) == 2_147_439_564
+    assert decode(b"\xff" * 4) == 2**31 - 1
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_numbers_have_any_size(sign: int) -> None:
     number, minus = sign * 7 * 10**5000, "-" * (sign < 0)
