@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import Any
@@ -51,6 +51,9 @@ _LOOK_EVERY = 2.0
 _AT_ONCE = 16
 """Slices that one write takes, at most."""
 
+_FRESH_NS = 1_000_000
+"""How much later than its two clocks say a fence may turn false: much less than a margin."""
+
 _UNKNOWN = (QueryTimeout, ConnectionFailed)
 """Errors of a write that may have been applied."""
 
@@ -77,9 +80,8 @@ class _SliceFence:
         self._owner = owner
         self._slice = key_slice
         self._holdings = holdings
-        self._term = holdings.term
-        self._monotonic, self._wall_ns = holdings.term.clocks
-        self._last: tuple[Mapping[Slice, int] | None, bool] = None, False  # held slices, and whether this is one
+        self.held = _asker_of(key_slice, holdings)
+        """Return whether this process may work on the slice now. Sends no query."""
 
     def __repr__(self) -> str:
         return f"<fence of slice {self._name!r}: {'held' if self.held() else 'not held'}, epoch {self.epoch}>"
@@ -99,19 +101,35 @@ class _SliceFence:
         """The epoch in which this process last held the slice, 0 before the first."""
         return self._holdings.epochs.get(self._slice, 0)
 
-    def held(self) -> bool:
-        """Return whether this process may work on the slice now. Sends no query."""
-        # Asked before each event. The time is checked before the slices are read: after a new membership has begun, no
-        # old ones are there. Slices are hashed only when those that are held have changed.
-        until = self._term.until
-        if self._monotonic() >= until[0] or self._wall_ns() >= until[1]:  # as ``Term.runs``, without a call
+
+def _asker_of(key_slice: Slice, holdings: _Holdings) -> Callable[[], bool]:
+    """Return a function that returns whether *key_slice* is held now: a closure, because it is asked before each event.
+
+    It reads the wall clock each time. The other one is read again when the wall clock stepped, or has advanced by
+    ``_FRESH_NS``. Only a wall clock that steps back as far as the process was paused, to that precision, hides the
+    pause, and for that long.
+    """
+    term = holdings.term
+    monotonic, wall_ns = term.clocks
+    # These slices were held then, and are until the wall clock says so. Set as a whole: several threads may ask.
+    fresh: tuple[Mapping[Slice, int], int, int] = holdings.slices, 0, 0
+
+    def held() -> bool:
+        nonlocal fresh
+        slices, after_ns, before_ns = fresh
+        if holdings.slices is slices and after_ns < wall_ns() < before_ns:  # other slices when a membership has ended
+            return True
+        # The time is checked before the slices are read: after a new membership has begun, no old ones are there.
+        until, now_ns = term.until, wall_ns()
+        if monotonic() >= until[0] or now_ns >= until[1]:  # as ``Term.runs``
             return False
-        slices = self._holdings.slices
-        last, held = self._last
-        if slices is not last:
-            held = self._slice in slices
-            self._last = slices, held
-        return held
+        slices = holdings.slices
+        if key_slice not in slices:
+            return False
+        fresh = slices, now_ns, min(now_ns + _FRESH_NS, until[1])
+        return True
+
+    return held
 
 
 class _Membership:

@@ -69,6 +69,21 @@ class Stop:
         if self._set:
             raise Stopped
 
+    def checker(self, inner: Stop | None = None) -> Callable[[], None]:
+        """Return a function that does what ``check`` does, for who calls it before each event; with *inner*, for both.
+
+        It costs one call, and one more for what else may end the signal.
+        """
+        if type(self).check is not Stop.check:
+            return self.check if inner is None else _both(self.check, inner)
+        mine, inner = self, inner or self
+
+        def check() -> None:
+            if inner._set or mine._set:  # noqa: SLF001 - as in ``InnerStop.check``
+                raise Stopped
+
+        return check
+
     def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* once when the signal is set (at once if it is); return a function that unregisters it."""
         number = next(self._numbers)
@@ -91,7 +106,7 @@ class InnerStop(Stop):
         super().__init__()
         self._outer = outer or Stop()
         # A lease's signal asks its lease, besides its flag.
-        self._ask = self._outer.check if type(self._outer) is not Stop else None
+        self._ask = self._outer.checker() if type(self._outer) is not Stop else None
         self.forget = self._outer.on_set(self.set)
 
     def is_set(self) -> bool:
@@ -105,6 +120,18 @@ class InnerStop(Stop):
             self._ask()
         if self._set or self._outer._set:  # noqa: SLF001 - read here, because a run checks before each event
             raise Stopped
+
+    def checker(self, inner: Stop | None = None) -> Callable[[], None]:
+        check = self._outer.checker(self)
+        return check if inner is None else _both(check, inner)
+
+
+def _both(outer: Callable[[], None], inner: Stop) -> Callable[[], None]:
+    def check() -> None:
+        outer()
+        inner.check_flag()
+
+    return check
 
 
 @runtime_checkable

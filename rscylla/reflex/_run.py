@@ -86,7 +86,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     spec.series.opened(client, lag)
     # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
-    check, check_flag, consume = this.stop.check, this.stop.check_flag, consumer.consume
+    check, check_flag, consume = this.stop.checker(), this.stop.check_flag, consumer.consume
     recv: Callable[[], Any] = _window_receiver_of(client) if windowed else receiver_of(client)
     tempt = None if this.fate is NO_FATE else this.tempt
     bulk = None if tempt is not None or hold else bulk_of(client, spec.consumer)

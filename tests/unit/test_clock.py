@@ -250,6 +250,29 @@ def test_an_inner_stop_is_set_with_the_outer_one_and_leaves_it_alone() -> None:
     assert not InnerStop(None).is_set()
 
 
+def nested(depth: int, outer: Stop) -> list[Stop]:
+    """Return *depth* signals, each within the next one, the last one of which is *outer*."""
+    found = [outer]
+    for _ in range(depth - 1):
+        found.insert(0, InnerStop(found[0]))
+    return found
+
+
+@pytest.mark.parametrize(("depth", "at"), [(depth, at) for depth in (1, 2, 3) for at in range(depth)])
+@pytest.mark.parametrize("own_check", [False, True], ids=["plain", "own check"])
+def test_a_checker_asks_each_signal_even_if_its_callbacks_did_not_run_yet(depth: int, at: int, own_check: bool) -> None:
+    signals = nested(depth, Asked() if own_check else Stop())
+    check = signals[0].checker()
+    check()
+    signal = signals[at]
+    if isinstance(signal, Asked):
+        signal.over = True
+    else:
+        signal._set = True
+    with pytest.raises(Stopped):
+        check()
+
+
 def test_an_inner_stop_that_is_done_is_not_kept_by_the_outer_one() -> None:
     outer = Stop()
     inner = InnerStop(outer)

@@ -123,11 +123,19 @@ class LeasedStop(Stop):
         return super().wait(seconds) or self.is_set()
 
     def check(self) -> None:
-        # A run checks before each event, so the usual case makes one call.
-        if self._set or self.lapsed or not self._held():
-            super().check()
-            self.lapsed = True
-            raise Stopped("the lease is over")
+        self.checker()()
+
+    def checker(self, inner: Stop | None = None) -> Callable[[], None]:
+        outer, held, inner = self, self._held, inner or self
+
+        def check() -> None:
+            if inner._set or outer._set or outer.lapsed or not held():  # noqa: SLF001 - see ``InnerStop.check``
+                inner.check_flag()
+                outer.check_flag()
+                outer.lapsed = True
+                raise Stopped("the lease is over")
+
+        return check
 
 
 class LeaseKeeper:

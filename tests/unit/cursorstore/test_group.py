@@ -318,6 +318,79 @@ def test_step_of_the_wall_clock_can_end_a_membership_but_not_prolong_it(world: W
     assert b.held() == frozenset()
 
 
+def pause_of_the_process(world: World, _a: MemoryMembership) -> None:
+    world.clock.advance(TTL)
+
+
+def sleep_of_the_machine(world: World, _a: MemoryMembership) -> None:
+    world.clock.set_us(world.clock.now_us() + TTL * 1_000_000)
+
+
+def pause_that_the_wall_clock_more_than_takes_back(world: World, _a: MemoryMembership) -> None:
+    was_us = world.clock.now_us()
+    world.clock.advance(TTL)
+    world.clock.set_us(was_us - 1000)
+
+
+def hand_over(_world: World, a: MemoryMembership) -> None:
+    a.give(1, NOBODY)
+
+
+def leaving(_world: World, a: MemoryMembership) -> None:
+    a.leave()
+
+
+def leaving_and_joining_again(_world: World, a: MemoryMembership) -> None:
+    a.leave()
+    a.join()
+
+
+ENDS = [
+    pause_of_the_process,
+    sleep_of_the_machine,
+    pause_that_the_wall_clock_more_than_takes_back,
+    hand_over,
+    leaving,
+    leaving_and_joining_again,
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_fence_that_was_asked_a_moment_ago_notices_the_end(
+    world: World, end: Callable[[World, MemoryMembership], None]
+) -> None:
+    a = world.holder("a", 1)
+    fence = a.fence_of("billing[1/8]")
+    for _ in range(3):
+        world.clock.advance(0.0001)
+        assert fence.held()
+    end(world, a)
+    assert not fence.held()
+    assert not fence.held()
+
+
+def test_fence_turns_false_in_the_microsecond_in_which_the_membership_ends(world: World) -> None:
+    a = world.holder("a", 1)
+    fence = a.fence_of("billing[1/8]")
+    world.clock.advance(TTL * 3 / 4 - 0.0002)
+    assert fence.held()
+    world.clock.advance(0.0001)
+    assert fence.held()
+    world.clock.advance(0.0001)
+    assert not fence.held()
+
+
+@pytest.mark.parametrize("moment_us", [0, 1000])
+def test_pause_that_the_wall_clock_takes_back_is_hidden_for_a_millisecond_at_most(world: World, moment_us: int) -> None:
+    a = world.holder("a", 1)
+    fence = a.fence_of("billing[1/8]")
+    assert fence.held()
+    was_us = world.clock.now_us()
+    world.clock.advance(TTL)
+    world.clock.set_us(was_us + moment_us)
+    assert not fence.held()
+
+
 def test_member_whose_row_was_deleted_holds_nothing(world: World) -> None:
     a = world.holder("a", 1)
     world.table.drop("workers", a.token)

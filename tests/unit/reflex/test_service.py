@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import StreamStatus
-from rscylla.clock import Stop, SystemClock
+from rscylla.clock import InnerStop, Stop, SystemClock
 from rscylla.errors import (
     ConfigError,
     ConnectionFailed,
@@ -533,6 +533,37 @@ def test_a_run_asks_the_lease_once_for_each_event_right_before_it(bench: Bench) 
     with pytest.raises(Stopped):
         run(spec, stop=LeasedStop(Asked()))
     assert asked[asked.index("e") - 1 :] == ["held", "e"] * 3 + ["held"]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("cause", ["expired", "lapsed", "set", "inner"])
+def test_a_checker_asks_all_that_ends_a_run_under_a_lease(cause: str, depth: int) -> None:
+    class Asked:
+        here = True
+
+        def held(self) -> bool:
+            return self.here
+
+    lease = Asked()
+    outer = LeasedStop(lease)
+    stop: Stop = outer
+    for _ in range(depth):
+        stop = InnerStop(stop)
+    check = stop.checker()
+    check()
+    if cause == "expired":
+        lease.here = False
+    elif cause == "lapsed":
+        outer.lapsed = True
+    elif cause == "set":
+        outer._set = True  # its callbacks did not run yet
+    else:
+        stop.set()
+    for _ in range(2):
+        with pytest.raises(Stopped, match="^the lease is over$" if cause in ("expired", "lapsed") else "^stopped$"):
+            check()
+        lease.here = True
+    assert outer.lapsed is (cause in ("expired", "lapsed"))
 
 
 def test_a_renewal_under_way_does_not_bring_back_a_tenure_that_lanes_have_left(bench: Bench) -> None:
