@@ -1,8 +1,10 @@
 """What a group of processes costs and yields: 1, 2, and 4 members, beside one process without a group.
 
-All read the same log, in turns, with a buffered store. They begin to read when the group is in balance. Rates and costs
-are of the rows between one third and nine tenths; what comes before is the start. With ``--work``, the consumer spends
-that many microseconds of CPU time on each event. Then the log is idle, and the server counts the queries.
+That one reads the table as one stream, and as the slices that a group has. All read the same log, in turns, with a
+buffered store. They begin to read when the group is in balance. Each member takes its clocks at the event that ends a
+third of its part of the rows, and at the one that ends nine tenths of it: rates and costs are of the rows between. What
+comes before is the start. With ``--work``, the consumer spends that many microseconds of CPU time on each event. Then
+the log is idle, and the server counts the queries.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import count
@@ -31,6 +34,9 @@ from rscylla.embedded import EmbeddedScyllaProcess, Statements
 SLICES = 64
 EVERY_S = 0.1
 PATIENCE_S = 300.0
+
+ONE, SLICED = 0, -1
+"""In place of a number of members: one process without a group, that reads one stream, or slices."""
 
 
 def main() -> None:
@@ -51,13 +57,13 @@ def main() -> None:
         numbers = count()
         for work_us in args.work:
             rows = log.changes if not work_us else log.changes // 2
-            rounds: dict[int, list[Pass]] = {members: [] for members in (0, *args.members)}
+            rounds: dict[int, list[Pass]] = {members: [] for members in (ONE, SLICED, *args.members)}
             for turn in range(args.rounds):
                 for members in sorted(rounds, reverse=turn % 2 == 1):
                     rounds[members].append(drain(server, members, rows, work_us, next(numbers)))
             report(rounds, work_us)
         print(f"\nqueries a second, idle   {'log':>10}{'group':>10}{'cursors':>10}{'all, a member':>16}")
-        for members in (0, *args.members):
+        for members in (ONE, SLICED, *args.members):
             idle(server, members, log.changes, args.idle, next(numbers))
         session.cluster.shutdown()
 
@@ -81,8 +87,9 @@ def member(about: dict[str, Any]) -> None:
     logging.disable(logging.ERROR)  # lanes that may not begin yet fail
     session = rscylla.connect([about["host"]])
     stream = rscylla.NewStream(session, KEYSPACE, "narrow")
-    work_s, seen = about["work_us"] / 1e6, count()
-    total = 0
+    work_s, seen = about["work_us"] / 1e6, count(1)
+    total, taken = 0, {}
+    marks = {about["rows"] // 3: "third", about["rows"] * 9 // 10: "end"}
 
     def consume(event: rscylla.Event, _run: object) -> None:
         nonlocal total
@@ -90,7 +97,9 @@ def member(about: dict[str, Any]) -> None:
             ends = time.thread_time() + work_s
             while time.thread_time() < ends:
                 pass
-        total = next(seen) + 1  # one of several lanes
+        total = number = next(seen)  # of several lanes
+        if number in marks:
+            taken[marks[number]] = number, time.monotonic(), time.process_time()
 
     def consumer(name: str) -> rscylla.Consumer:
         return rscylla.Consumer(name, consume)
@@ -105,7 +114,13 @@ def member(about: dict[str, Any]) -> None:
         service = rscylla.Service(group=group, restarts=restarts)
     else:
         store = Gated(ScyllaCursorStore(session, KEYSPACE, create=True))
-        service = rscylla.Service([rscylla.Spec(stream, store, consumer(about["consumer"]), LAG)], restarts=restarts)
+        lanes = rscylla.group_lanes(about["consumer"], stream, store, consumer, LAG)
+        specs = (
+            [spec for index in range(SLICES) for spec in lanes(index, SLICES)]
+            if about["sliced"]
+            else [rscylla.Spec(stream, store, consumer(about["consumer"]), LAG)]
+        )
+        service = rscylla.Service(specs, restarts=restarts)
     print("ready", flush=True)
     sys.stdin.readline()
     with service:
@@ -120,7 +135,7 @@ def member(about: dict[str, Any]) -> None:
         threading.Thread(target=listen, daemon=True).start()
         while not done.wait(EVERY_S):
             held = SLICES if membership is None else len(membership.held())
-            print(json.dumps({"events": total, "held": held}), flush=True)
+            print(json.dumps({"events": total, "held": held, **taken}), flush=True)
     session.cluster.shutdown()
 
 
@@ -134,13 +149,24 @@ class Pass:
     start_cpu_s: float
 
 
+@attrs.frozen
+class Taken:
+    """The clocks of a member at one event: ``events`` that it has handled, monotonic seconds, and seconds of CPU."""
+
+    events: int
+    at: float
+    cpu: float
+
+
 class Members:
     """The processes that read one table, with what each said last."""
 
-    def __init__(self, server: EmbeddedScyllaProcess, members: int, work_us: int, number: int) -> None:
+    def __init__(self, server: EmbeddedScyllaProcess, members: int, rows: int, work_us: int, number: int) -> None:
         about = {
             "host": f"{server.contact_points[0]}:{server.port}",
-            "group": f"group{number}" if members else "",
+            "group": f"group{number}" if members > 0 else "",
+            "sliced": members == SLICED,
+            "rows": rows // max(1, members),
             "consumer": f"consumer{number}",
             "work_us": work_us,
         }
@@ -149,7 +175,7 @@ class Members:
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
             for _ in range(max(1, members))
         ]
-        self.said = [{"events": 0, "held": 0} for _ in self.processes]
+        self.said: list[dict[str, Any]] = [{"events": 0, "held": 0} for _ in self.processes]
         for process in self.processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -180,11 +206,19 @@ class Members:
     def cpu(self) -> float:
         return sum(cpu_of(process.pid) for process in self.processes)
 
+    def taken(self, what: str) -> list[Taken]:
+        """Return the clocks of all members, once each has taken them."""
+        self._wait(lambda: all(what in one for one in self.said), f"their {what}")
+        return [Taken(*one[what]) for one in self.said]
+
     def until(self, events: int, *, balanced: bool = False) -> None:
+        self._wait(lambda: self.events >= events and (not balanced or self.balanced), f"{events} events")
+
+    def _wait(self, done: Callable[[], bool], what: str) -> None:
         ends = time.monotonic() + PATIENCE_S
-        while self.events < events or (balanced and not self.balanced):
+        while not done():
             if time.monotonic() > ends:
-                raise SystemExit(f"only {self.events} of {events} events were read, by {self.said}")
+                raise SystemExit(f"the members did not reach {what}: {self.said}")
             time.sleep(EVERY_S / 2)
 
     def close(self) -> None:
@@ -196,22 +230,22 @@ class Members:
 
 
 def drain(server: EmbeddedScyllaProcess, members: int, rows: int, work_us: int, number: int) -> Pass:
-    """Return what reading nine of ten *rows* took; *members* 0: one process without a group."""
+    """Return what reading nine of ten *rows* took."""
     with ExitStack() as stack:
-        group = Members(server, members, work_us, number)
+        group = Members(server, members, rows, work_us, number)
         stack.callback(group.close)
         began = time.monotonic()
         group.say("join")
         group.until(0, balanced=True)
         balanced, idle_cpu = time.monotonic(), group.cpu
         group.say("read")
-        group.until(rows // 3)
-        since, events, cpu = time.monotonic(), group.events, group.cpu
-        group.until(rows * 9 // 10)
-        read, seconds, client = group.events - events, time.monotonic() - since, group.cpu - cpu
+        third, end = group.taken("third"), group.taken("end")
+        pairs = [(a, b, b.events - a.events) for a, b in zip(third, end, strict=True)]
+        rate = sum(read / (b.at - a.at) for a, b, read in pairs)
+        client = sum(b.cpu - a.cpu for a, b, _ in pairs) / sum(read for _, _, read in pairs)
         # What opening the lanes costs, once: all that the first third of the rows took beyond what the others take.
-        start = cpu - idle_cpu - client * events / read
-        return Pass(balanced - began, read / seconds, 1e6 * client / read, start)
+        start = sum(one.cpu for one in third) - idle_cpu - client * sum(one.events for one in third)
+        return Pass(balanced - began, rate, 1e6 * client, start)
 
 
 def report(rounds: dict[int, list[Pass]], work_us: int) -> None:
@@ -219,8 +253,8 @@ def report(rounds: dict[int, list[Pass]], work_us: int) -> None:
     head = f"{work_us} us of work an event"
     print(f"\n{head:<28}{'balance s':>10}{'events/s':>11}{'ratio':>8}{'client us':>11}{'ratio':>8}{'start CPU s':>13}")
     for members, passes in rounds.items():
-        rate = median(one.rate / alone.rate for one, alone in zip(passes, rounds[0], strict=True))
-        cost = median(one.client_us / alone.client_us for one, alone in zip(passes, rounds[0], strict=True))
+        rate = median(one.rate / alone.rate for one, alone in zip(passes, rounds[ONE], strict=True))
+        cost = median(one.client_us / alone.client_us for one, alone in zip(passes, rounds[ONE], strict=True))
         print(
             f"{name_of(members):<28}{median(one.start_s for one in passes):>10.1f}"
             f"{median(one.rate for one in passes):>11.0f}{rate:>8.2f}"
@@ -231,7 +265,9 @@ def report(rounds: dict[int, list[Pass]], work_us: int) -> None:
 
 
 def name_of(members: int) -> str:
-    return f"group of {members}" if members else "one process, no group"
+    if members > 0:
+        return f"group of {members}"
+    return "one process, no group" if members == ONE else f"{SLICES} slices, no group"
 
 
 def idle(server: EmbeddedScyllaProcess, members: int, rows: int, seconds: float, number: int) -> None:
@@ -239,7 +275,7 @@ def idle(server: EmbeddedScyllaProcess, members: int, rows: int, seconds: float,
     tables = ("narrow_scylla_cdc_log", "rscylla_groups", "rscylla_cursors")
     rules = [server.faults.delay(timedelta(0), Statements(table=table), times=None) for table in tables]
     with ExitStack() as stack:
-        group = Members(server, members, 0, number)
+        group = Members(server, members, rows, 0, number)
         stack.callback(group.close)
         group.say("join")
         group.say("read")
