@@ -118,7 +118,7 @@ def _of_rule(error: RuleBroken) -> Problem:
 
 
 def _of_conflict(error: VersionConflict) -> Problem:
-    return Problem(409, "conflict", "Somebody else changed it", f"{error}; read it again, and decide again")
+    return Problem(409, "conflict", "Somebody else changed it", str(error))
 
 
 def _of_validation(error: RequestValidationError) -> Problem:

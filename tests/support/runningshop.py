@@ -7,7 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
@@ -87,10 +87,10 @@ def _answer(answer: Any) -> Answer:
 
 
 @contextmanager
-def running_shop(**settings: Any) -> Iterator[RunningShop]:
-    """Run a shop until the block ends, and see it stop well."""
+def running_shop(kafka: str = "", **settings: Any) -> Iterator[RunningShop]:
+    """Run a shop until the block ends, and see it stop well. *kafka*: a broker, instead of a mock of its own."""
     chosen = Settings(port=0, replication=1, slices=2, lag=timedelta(seconds=0.2), **settings)
-    with EmbeddedScylla() as scylla, mock_broker() as servers:
+    with EmbeddedScylla() as scylla, nullcontext(kafka) if kafka else mock_broker() as servers:
         session = scylla.connect()
         create_keyspace(session, chosen)
         shop = Shop(session, servers, chosen)

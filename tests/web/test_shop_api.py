@@ -17,12 +17,15 @@ pytest.importorskip("confluent_kafka", reason="pip install 'rscylla[kafka]'")
 from cassandra import OperationTimedOut
 from cassandra.cluster import NoHostAvailable
 from confluent_kafka import Consumer
+from mockkafka import MockKafka
 from runningshop import RunningShop, running_shop
 
 import rscylla
+from rscylla.embedded import Statements
 from rscylla.eventsourcing import AggregateID, EventRecord
 
 ANNA = {"customer_id": "anna", "email": "anna@example.com", "first_name": "Anna", "last_name": "Berg"}
+SHIP = {"carrier": "DHL", "tracking_number": "JD01"}
 CUPS = [{"product_id": "cup", "quantity": 2}]
 
 
@@ -39,7 +42,7 @@ def placed(shop: RunningShop, *steps: str) -> str:
     bodies: dict[str, Any] = {
         "confirm": None,
         "pay": {"amount": 1800, "reference": "pay-1"},
-        "ship": {"carrier": "DHL", "tracking_number": "JD01"},
+        "ship": SHIP,
         "deliver": {"signed_by": "A. Berg"},
         "cancel": {"reason": "too late", "cancelled_by": "anna"},
     }
@@ -100,7 +103,7 @@ def test_a_command_is_refused_at_another_version_than_its_client_has_seen(shop: 
         shop.do("POST", f"/api/orders/{order}/confirm", If_Match=seen, Idempotency_Key=key)
     late = shop.ask("POST", f"/api/orders/{order}/cancel", {}, If_Match=seen)
     assert (late.status, late.content["type"]) == (409, "/problems/conflict")
-    assert "has version 2, and not 1" in late.content["detail"]
+    assert late.content["detail"].endswith("has version 2, and not 1; load it again, and decide again")
     shop.do("POST", f"/api/orders/{order}/cancel", {}, If_Match='"2"')
     assert shop.ask("POST", f"/api/orders/{order}/cancel", {}, If_Match="2").status == 422
 
@@ -321,6 +324,39 @@ def test_an_event_that_cannot_be_read_is_set_aside_with_those_behind_it_and_repl
     assert shop.get(f"/api/orders/{order.id}")["version"] == 3
     assert letters("orders") == letters("payment-deadline") == []
     assert shop.ask("POST", "/api/operations/replay", {"consumer": "nobody"}).status == 404
+
+
+@pytest.mark.slow
+def test_outages_of_the_broker_and_of_the_read_model_are_waited_for_and_seen() -> None:
+    with MockKafka() as kafka, running_shop(kafka.servers, pay_within=timedelta(hours=1)) as shop:
+        shop.do("POST", "/api/customers", ANNA)
+        placed(shop)
+
+        def state_of(consumer: str) -> dict[str, Any]:
+            found = {one["consumer"]: one for one in shop.get("/api/operations")["consumers"]}
+            return found[consumer]
+
+        kafka.down()
+        order = placed(shop, "confirm", "pay")  # commands and queries go on
+        shop.until(lambda: shop.get("/api/operations")["broker"], "the broker's trouble")
+        writes = Statements(kind="insert", table="order_views_1")
+        with shop.scylla.faults.fail("write_timeout", writes, times=None):
+            late = shop.ask("POST", f"/api/orders/{order}/ship", SHIP, Prefer="wait=1")
+            assert (late.status, late.content["version"]) == (202, 4)
+            shop.until(lambda: shop.get("/api/operations")["breakers"][0]["state"] == "open", "an open breaker")
+            shop.until(lambda: state_of("orders")["trouble"], "lanes that wait for the breaker")
+            assert shop.get(f"/api/orders/{order}")["status"] == "paid"
+        shop.until(lambda: shop.get(f"/api/orders/{order}")["status"] == "shipped", "what waited")
+        assert shop.get("/api/operations")["breakers"][0]["state"] == "closed"
+        kafka.up()
+
+        def versions() -> list[int]:
+            found = [json.loads(one.value) for one in kafka.read("shop.orders")]
+            return list(dict.fromkeys(one["version"] for one in found if one["aggregate_id"] == order))
+
+        shop.until(lambda: len(versions()) == 4, "the events of the outage")
+        assert versions() == [1, 2, 3, 4]
+        assert shop.get("/api/operations")["letters"] == []
 
 
 def test_the_read_model_is_built_again_while_queries_go_on(shop: RunningShop) -> None:
