@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             shop,
             settings,
             stop,
-            lambda host, port: print(f"http://{host}:{port}/  (Ctrl-C stops the shop)", flush=True),
+            lambda host, port: print(f"{_url(host, port)}  (Ctrl-C stops the shop)", flush=True),
         )
 
 
@@ -89,6 +89,10 @@ def serve(shop: Shop, settings: Settings, stop: threading.Event, listening: Call
     shop.service.wait()
     log.info("stopped with exit code %d", shop.service.exit_code)
     return shop.service.exit_code or (0 if web.started else 1)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 def _run(web: uvicorn.Server, stop: threading.Event) -> None:
