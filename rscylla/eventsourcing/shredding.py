@@ -109,11 +109,13 @@ class PersonalData:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._forgets = 0
 
     def forget(self, subject: str) -> None:
         """Make all personal data of *subject* unreadable, in all events and snapshots, for good."""
         self._keys.forget(subject)
         with self._lock:
+            self._forgets += 1
             self._cache.pop(subject, None)
 
     def seal(self, name: str, value: Any, raw: dict[str, Any]) -> None:
@@ -136,7 +138,8 @@ class PersonalData:
         who = next(getattr(value, f.name) for f in attrs.fields(type(value)) if _SUBJECT in f.metadata)
         if not isinstance(who, str) or not who:
             raise ConfigError(f"{name} has personal data, but its subject is not a text, or is empty")
-        cipher = AESGCM(self._found(who) or self._kept(who, self._keys.make_key(who)))
+        forgets = self._forgets
+        cipher = AESGCM(self._found(who) or self._kept(who, self._keys.make_key(who), forgets))
         nonce = os.urandom(_NONCE)
         text = json.dumps(sealed, ensure_ascii=False, allow_nan=False).encode()
         raw[SEALED] = [who, base64.b64encode(nonce + cipher.encrypt(nonce, text, _bound(name, who))).decode()]
@@ -150,10 +153,11 @@ class PersonalData:
         if SEALED not in raw:
             return
         who, text = raw.pop(SEALED)
+        forgets = self._forgets
         key = self._found(who) or self._keys.find_key(who)
         if key is None:
             return
-        cipher = AESGCM(self._kept(who, key))
+        cipher = AESGCM(self._kept(who, key, forgets))
         data = base64.b64decode(text, validate=True)
         try:
             fields = json.loads(cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound(name, who)))
@@ -170,8 +174,10 @@ class PersonalData:
             until, key = self._cache.get(who, (0.0, None))
             return key if key is not None and self._clock.monotonic() < until else None
 
-    def _kept(self, who: str, key: bytes) -> bytes:
+    def _kept(self, who: str, key: bytes, forgets: int) -> bytes:
         with self._lock:
+            if forgets != self._forgets:
+                return key  # it may be the one that was forgotten since it was read
             if who not in self._cache or self._cache[who][0] <= self._clock.monotonic():
                 self._cache[who] = self._clock.monotonic() + self._for_s, key
             self._cache.move_to_end(who)

@@ -243,6 +243,28 @@ def test_a_key_stays_in_the_cache_for_a_limited_time() -> None:
     assert types.decode(stored).event == GONE
 
 
+def test_who_is_forgotten_while_a_key_is_read_is_not_kept_in_the_cache() -> None:
+    types, _, keys = sealing(ManualClock())
+    stored = record(*types.encode(MOVED))
+    find = keys.find_key
+
+    class Slow(MemorySubjectKeys):
+        def find_key(self, subject: str) -> bytes | None:
+            key = find(subject)
+            if key is not None:
+                reading.forget(subject)
+            return key
+
+        def forget(self, subject: str) -> None:
+            keys.forget(subject)
+
+    reading = PersonalData(Slow(), cache_for=timedelta(minutes=1))
+    reader = EventTypes(personal=reading)
+    reader.register(Moved)
+    assert reader.decode(stored).event == MOVED, "it was read before"
+    assert reader.decode(stored).event == GONE
+
+
 def test_the_cache_is_bounded() -> None:
     keys = MemorySubjectKeys()
     data = PersonalData(keys, cache_size=2)
