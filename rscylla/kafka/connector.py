@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from .._retry import Backoff
-from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
+from ..abc import CursorRecord, CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
 from ..cdc.driver import ReadSession, Session, connect, consistency_named
 from ..cdc.scan import Limits
 from ..cdc.stream import Stream
@@ -313,6 +313,8 @@ class Connector:
             cursor = store.get_cursor(name)
             if cursor == "" and part[1] > 1:
                 self._check_not_whole(consumer_name(properties, *key), name, part[1], store)
+            if cursor == "" and self.membership is None:
+                self._check_not_sliced(name, store)
             if cursor == "" and start is not None and (begin := start(stream)):
                 store.set_cursor(name, begin)
                 store.flush()  # a later crash must not move the start
@@ -372,6 +374,16 @@ class Connector:
             raise ConfigError(
                 f"{whole!r} has a cursor, and {name!r} has none, so a group would not go on there; cut it with "
                 f"`rscylla cursor reslice {whole} --from 1 --to {count}` while no process of the group runs"
+            )
+
+    def _check_not_sliced(self, whole: str, store: CursorStore) -> None:
+        """Raise ``ConfigError`` if slices of a group have cursors, and a process alone has none."""
+        records: Sequence[CursorRecord] = getattr(store, "list_cursors", list)()
+        sliced = [r.consumer for r in records if r.cursor and slice_of(r.consumer)[0] == whole != r.consumer]
+        if sliced and whole not in {r.consumer for r in records}:
+            raise ConfigError(
+                f"{sliced[0]!r}, of a group, has a cursor, and {whole!r} has none, so a process alone would not go on "
+                "there; set rscylla.group, or the lowest cursor of its slices by `rscylla cursor reset`"
             )
 
     def _bounds(self, part: tuple[int, int]) -> dict[str, Any]:

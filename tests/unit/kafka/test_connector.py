@@ -392,6 +392,18 @@ def test_a_group_does_not_skip_what_a_process_alone_has_not_published(
     assert "cursor reslice demo.shop.items --from 1 --to 4" in str(member.error)
 
 
+def test_a_process_alone_does_not_skip_what_a_group_has_not_published(
+    session: rscylla.Session, kafka: MockKafka
+) -> None:
+    create(session, "items")
+    alone = Bench(session, kafka, rscylla_start="head")
+    head = rscylla.NewStream(session, "shop", "items").head_cursor(timedelta())
+    alone.store.set_cursor("demo.shop.items[2/4]", head)
+    alone.start()
+    alone.wait()
+    assert "'demo.shop.items[2/4]', of a group, has a cursor" in str(alone.error)
+
+
 def test_a_group_needs_a_place_for_itself(session: rscylla.Session, kafka: MockKafka) -> None:
     with pytest.raises(ConfigError, match=r"needs rscylla\.store\.keyspace"):
         Bench(session, kafka, rscylla_group="team").start()
