@@ -4,6 +4,7 @@
     records      ``DebeziumMessages``: makes records as the Scylla CDC source connector does
     lines        ``JsonLines``: the publisher to files of JSON lines
     avrofiles    ``AvroFiles``: the publisher to Avro object container files
+    redisstreams  ``RedisStreams``: the publisher to streams of Redis
 
 ``rscylla.abc.Publisher`` is what a sink implements, and ``rscylla.testing.contracts.PublisherContract`` tests it. See
 docs/kafka.md.
@@ -14,6 +15,7 @@ from .avrofiles import AvroFiles
 from .consumer import DeadLetter, Messages, publishing
 from .lines import JsonLines
 from .records import DebeziumMessages
+from .redisstreams import RedisStreams
 
 __all__ = [
     "AvroFiles",
@@ -24,5 +26,6 @@ __all__ = [
     "Messages",
     "PublishDone",
     "Publisher",
+    "RedisStreams",
     "publishing",
 ]

@@ -163,6 +163,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.registry"),
     "fastavro": ("rscylla.debezium", "rscylla.publish"),
     "javaproperties": ("rscylla.kafka",),
+    "redis": ("rscylla.publish.redisstreams",),
     "cryptography": ("rscylla.kafka", "rscylla.eventsourcing.shredding"),
     "cattrs": ("rscylla.eventsourcing.types",),
 }
