@@ -313,10 +313,8 @@ def test_who_is_forgotten_in_the_middle_of_faults_stays_so(scylla: EmbeddedScyll
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_timer_whose_write_times_out_is_kept_or_the_error_is_told(
-    scylla: EmbeddedScylla, impatient: Any, applied: bool
-) -> None:
-    timers = ScyllaTimers(impatient, KEYSPACE, "faulty_timers", create=True)
+def test_a_timer_whose_write_times_out_is_kept_or_the_error_is_told(scylla: EmbeddedScylla, applied: bool) -> None:
+    timers = ScyllaTimers(scylla.connect(), KEYSPACE, "faulty_timers", create=True)
     timers.create_schema()
     timer = Timer(str(uuid.uuid4()), AT, "data")
     writes = Statements(table="faulty_timers", matching=" IF ")
@@ -341,10 +339,8 @@ def test_a_timer_whose_write_times_out_is_kept_or_the_error_is_told(
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_step_of_a_build_that_times_out_is_done_or_the_error_is_told(
-    scylla: EmbeddedScylla, impatient: Any, applied: bool
-) -> None:
-    builds, name = ScyllaBuilds(impatient, KEYSPACE, "faulty_builds", create=True), str(uuid.uuid4())
+def test_a_step_of_a_build_that_times_out_is_done_or_the_error_is_told(scylla: EmbeddedScylla, applied: bool) -> None:
+    builds, name = ScyllaBuilds(scylla.connect(), KEYSPACE, "faulty_builds", create=True), str(uuid.uuid4())
     assert builds.find_builds(name).building == 1
     steps: list[Callable[[], bool]] = [
         lambda: builds.scanned(name, 1, "lane", 3),
