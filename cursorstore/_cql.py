@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from cassandra import ConsistencyLevel
 
 from rscylla._drivererrors import DRIVER_ERRORS, translate
 from rscylla._retry import retry
-from rscylla.errors import ConfigError, QueryFailed, RscyllaError, TableNotFound
+from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, RscyllaError, TableNotFound
 
 from .schema import TableKind, qualified
 
@@ -106,6 +106,26 @@ class StoreTable:
             f"the conditional write to table {self.name} returned no result; check that the session is "
             "connected to ScyllaDB or Cassandra"
         )
+
+    def settled(self, text: str, values: tuple[Any, ...], done: Callable[[], bool]) -> bool:
+        """Execute a conditional write and return whether it was applied, also if its answer does not say so.
+
+        *done* says by a serial read whether what the write asks for is there. It is asked after a refusal, too: the
+        driver may have sent the write twice, and the first one makes the second one fail. A write whose answer is
+        unknown, and which *done* does not find, is an error: to say that it was refused would lose it.
+        """
+        unknown: Exception | None = None
+        try:
+            with self.errors(f"writing to table {self.name}"):
+                if self.applied(text, values):
+                    return True
+        except (QueryTimeout, ConnectionFailed) as e:
+            unknown = e
+        if done():
+            return True
+        if unknown is not None:
+            raise unknown
+        return False
 
     def _statement(self, text: str, *, idempotent: bool) -> Any:
         with self._lock:

@@ -11,7 +11,6 @@ import attrs
 from cursorstore._cql import StoreTable, values_of
 from cursorstore.schema import TableKind
 
-from ..errors import ConnectionFailed, QueryTimeout
 from .abc import Built
 
 __all__ = ["DEFAULT_BUILD_TABLE", "MemoryBuilds", "ScyllaBuilds", "build_schema_cql"]
@@ -118,23 +117,13 @@ class ScyllaBuilds:
         return False
 
     def _step(self, projection: str, text: str, values: tuple[Any, ...], done: Callable[[Built], bool]) -> bool:
-        """Execute a conditional write; return whether it was applied, now or by an earlier attempt.
+        """Execute a conditional write; return whether it was applied, now or by an earlier attempt."""
 
-        One that was neither refused nor applied is an error.
-        """
-        unknown: Exception | None = None
-        try:
-            with self._table.errors(f"writing to table {self._table.name}"):
-                if self._table.applied(text, values):
-                    return True
-        except (QueryTimeout, ConnectionFailed) as e:
-            unknown = e
-        found = self._read(projection)
-        if found is not None and done(found):
-            return True
-        if unknown is not None:
-            raise unknown
-        return False
+        def is_done() -> bool:
+            found = self._read(projection)
+            return found is not None and done(found)
+
+        return self._table.settled(text, values, is_done)
 
     def _read(self, projection: str) -> Built | None:
         text = f"SELECT active, building, retired, last, rest FROM {self._table.name} WHERE name = ?"

@@ -237,24 +237,13 @@ class ScyllaTimers:
     # ------------------------------------------------------------ steps
 
     def _step(self, timer_id: str, text: str, values: tuple[Any, ...], done: Callable[[Any], bool]) -> bool:
-        """Execute a conditional write; return whether it was applied. *done* judges the row if that is not known.
+        """Execute a conditional write; return whether it was applied. *done* judges the row if that is not known."""
 
-        It judges a refusal, too, because a first attempt of the driver may make the second one fail. A write that was
-        neither refused nor applied is an error: to say that it was refused would lose a timer.
-        """
-        unknown: Exception | None = None
-        try:
-            with self._timers.errors(f"writing to table {self._timers.name}"):
-                if self._timers.applied(text, values):
-                    return True
-        except (QueryTimeout, ConnectionFailed) as e:
-            unknown = e
-        row = self._read(timer_id)
-        if row is not None and done(row):
-            return True
-        if unknown is not None:
-            raise unknown
-        return False
+        def is_done() -> bool:
+            row = self._read(timer_id)
+            return row is not None and done(row)
+
+        return self._timers.settled(text, values, is_done)
 
     def _read(self, timer_id: str) -> Any:
         text = f"SELECT state, due, data, claim FROM {self._timers.name} WHERE id = ?"
