@@ -534,6 +534,7 @@ class Interrupt:
 
     def __enter__(self) -> None:
         self._before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks in settrace whether any frame has asked
         sys.settrace(self._trace)
 
     def __exit__(self, *_: object) -> None:
