@@ -7,10 +7,11 @@ The driver only plans: the executors read the rows of a window when an action ne
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import attrs
 
@@ -38,6 +39,9 @@ log = logging.getLogger("rscylla")
 FORMAT = "scylla-cdc"
 
 _MICROSECOND = timedelta(microseconds=1)
+
+T = TypeVar("T")
+
 _OWN_OPTIONS = frozenset(("keyspace", "table", "lag", "mode", "startingposition", "endingposition"))
 
 
@@ -75,76 +79,112 @@ class Window:
 
 
 @attrs.frozen
-class _Caps:
-    """How long windows are."""
+class WindowPlan:
+    """How windows are planned: the options of a stream, how long windows are, and what is done about lost rows."""
 
+    options: StreamOptions
+    lag: timedelta
     shortest_us: int
     longest_us: int
     max_rows: int | None
+    on_expired: OnExpired
+    stop: Stop = attrs.field(repr=False)
 
-
-class Windows(Iterator[tuple[Window, "DataFrame"]]):
-    """The result of ``windows``: an iterator for one thread, and a context manager that closes it."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: Source,
-        store: CursorStore,
-        name: str,
-        options: StreamOptions,
-        caps: _Caps,
-        read: Mapping[str, str],
+    @classmethod
+    def of(
+        cls,
+        stream: Stream,
+        options: Iterable[StreamOption],
+        *,
+        shortest: timedelta,
+        longest: timedelta,
+        max_rows: int | None,
         on_expired: OnExpired,
-        stop: Stop,
-    ) -> None:
-        self._spark = spark
+        stop: Stop | None,
+    ) -> Self:
+        """Return the plan for *stream* by the arguments of ``windows``. Warns of an unsafe lag.
+
+        Raises:
+            MissingLag, ConfigError: an option is missing or invalid.
+        """
+        chosen = resolve(options)
+        if chosen.lag is None:
+            raise MissingLag(f"the windows of {stream}")
+        if Slice.of(stream.key_slice).count > 1:
+            raise ConfigError("windows read a whole table; pass a stream without key_slice=")
+        if not timedelta() < shortest <= longest:
+            raise ConfigError("shortest and longest must be more than zero, and shortest must not be above longest")
+        if max_rows is not None and max_rows < 1:
+            raise ConfigError(f"max_rows must be at least 1, or None, not {max_rows}")
+        if chosen.lag < SAFE_LAG:
+            log.warning(
+                "the windows of %s have a lag of %g s; below 30 s, rows may be missed",
+                stream,
+                chosen.lag.total_seconds(),
+            )
+        caps = shortest // _MICROSECOND, longest // _MICROSECOND, max_rows
+        return cls(chosen, chosen.lag, *caps, on_expired, stop or Stop())
+
+
+class WindowLoop(Iterator[T], Generic[T]):
+    """An iterator over the windows behind a cursor, for one thread, and a context manager that closes it.
+
+    A subclass says what the loop returns for a window, and how many rows that has.
+
+    Raises (constructor):
+        InvalidCursor, CursorExpired, TableChanged: the stored cursor cannot be continued.
+    """
+
+    def __init__(self, source: Source, store: CursorStore, name: str, plan: WindowPlan) -> None:
         self._source = source
         self._store = store
         self._name = name
-        self._options = options
-        self._max_rows = caps.max_rows
-        self._read = dict(read)
-        if on_expired == "oldest" and "failondataloss" not in {name.lower() for name in read}:
-            self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
-        self._on_expired: OnExpired = on_expired
-        self._stop = stop
-        assert options.lag is not None
-        self._position, promised = self._first_position(options.lag // _MICROSECOND)
-        most = caps.longest_us
+        self._options = plan.options
+        self._max_rows = plan.max_rows
+        self._on_expired: OnExpired = plan.on_expired
+        self._stop = plan.stop
+        self._position, promised = self._first_position(plan.lag // _MICROSECOND)
+        most = plan.longest_us
         self._follower = Follower(
             source,
             self._position,
-            options,
+            plan.options,
             # A window that exceeds the limit must be counted again. At four fifths, there is room for a quarter more.
-            Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most),
-            on_expired,
+            Width(us=most, target=max(1, (plan.max_rows or 1) * 4 // 5), most_us=most),
+            plan.on_expired,
             promised=promised,
-            least_us=caps.shortest_us,
+            least_us=plan.shortest_us,
             probe_from_us=None,
         )
         self._open: tuple[Window, Walk] | None = None
         self._ended = False
 
+    @abstractmethod
+    def _shown(self, window: Window) -> T:
+        """Return what the loop returns for *window*."""
+
+    @abstractmethod
+    def _rows_of(self, shown: T) -> int:
+        """Return the number of rows of a window. Called only if windows have a limit of rows."""
+
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> tuple[Window, DataFrame]:
-        """Save the cursor of the last window, then return the next; see ``windows``."""
+    def __next__(self) -> T:
+        """Save the cursor of the last window, then return the next."""
         self.save()
         while (step := self._next_read()) is not None:
             window = self._window(step)
-            frame = self._frame(window)
+            shown = self._shown(window)
             rows = None
             if self._max_rows is not None:
-                with spark_errors():
-                    rows = frame.count()
+                rows = self._rows_of(shown)
                 # Counted before it is returned: a window that the caller has seen can no longer be narrowed.
                 if rows > self._max_rows and step.window.can_narrow:
                     self._follower.walk = self._follower.walk.too_much(step)
                     continue
             self._open = window, self._follower.walk.read(step, rows)
-            return window, frame
+            return shown
         self._store.flush()
         raise StopIteration
 
@@ -211,11 +251,35 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         end = self._source.read_until(Generation(generation), end_us)
         return Window(generation, start_us, end_us, str(self._position), str(end))
 
-    def _frame(self, window: Window) -> DataFrame:
+
+class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
+    """The result of ``windows``: an iterator for one thread, and a context manager that closes it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        store: CursorStore,
+        name: str,
+        plan: WindowPlan,
+        read: Mapping[str, str],
+    ) -> None:
+        self._spark = spark
+        self._read = dict(read)
+        if plan.on_expired == "oldest" and "failondataloss" not in {name.lower() for name in read}:
+            self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
+        super().__init__(source, store, name, plan)
+
+    def _shown(self, window: Window) -> tuple[Window, DataFrame]:
         reader = self._spark.read.format(FORMAT).options(**self._read)
         reader = reader.option("startingPosition", window.start).option("endingPosition", _iso(window.end_us))
         with spark_errors():
-            return reader.load()
+            return window, reader.load()
+
+    def _rows_of(self, shown: tuple[Window, DataFrame]) -> int:
+        with spark_errors():
+            rows: int = shown[1].count()
+        return rows
 
 
 def windows(
@@ -269,25 +333,18 @@ def windows(
         TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, SourceError: as for a stream, also during iteration.
         RscyllaError: during iteration: Spark failed to plan or count a window; see ``spark_errors``.
     """
-    chosen = resolve(options)
-    if chosen.lag is None:
-        raise MissingLag(f"the windows of {stream}")
-    if Slice.of(stream.key_slice).count > 1:
-        raise ConfigError(
-            "windows read a whole table; pass a stream without key_slice=, because Spark divides the work itself"
-        )
-    if not timedelta() < shortest <= longest:
-        raise ConfigError("shortest and longest must be more than zero, and shortest must not be above longest")
-    if max_rows is not None and max_rows < 1:
-        raise ConfigError(f"max_rows must be at least 1, or None, not {max_rows}")
-    if chosen.lag < SAFE_LAG:
-        log.warning(
-            "the windows of %s have a lag of %g s; below 30 s, rows may be missed", stream, chosen.lag.total_seconds()
-        )
+    plan = WindowPlan.of(
+        stream,
+        options,
+        shortest=shortest,
+        longest=longest,
+        max_rows=max_rows,
+        on_expired=on_expired,
+        stop=stop,
+    )
     source = stream.describe()
-    settings = read_options(stream, source, chosen.lag, mode, read or {})
-    caps = _Caps(shortest // _MICROSECOND, longest // _MICROSECOND, max_rows)
-    return Windows(spark, source, store, name, chosen, caps, settings, on_expired, stop or Stop())
+    settings = read_options(stream, source, plan.lag, mode, read or {})
+    return Windows(spark, source, store, name, plan, settings)
 
 
 def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]) -> dict[str, str]:
