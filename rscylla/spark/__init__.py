@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..cdc.windowing import Window as Window
     from .failures import spark_errors as spark_errors
     from .java import ensure_java as ensure_java
     from .local import check_spark as check_spark
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .sinks.sink import apply_changes as apply_changes
     from .source import ScyllaCdcDataSource as ScyllaCdcDataSource
     from .source import register as register
-    from .windowing import Window as Window
     from .windowing import Windows as Windows
     from .windowing import windows as windows
 
@@ -57,7 +57,7 @@ _HOMES = {
     "ScyllaTable": ".sinks.scylla",
     "Sink": ".sinks.sink",
     "Snapshot": ".pipeline.snapshots",
-    "Window": ".windowing",
+    "Window": "..cdc.windowing",
     "Windows": ".windowing",
     "check_spark": ".local",
     "apply_changes": ".sinks.sink",

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from ...cdc.windowing import Window
 from ...errors import ConfigError
 from ..pipeline.cells import (
     cell_names,
@@ -35,7 +36,6 @@ from ..pipeline.cells import (
 from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
 from ..pipeline.tables import changes_after, purged, shape_json, shape_of
 from ..shape import Shape
-from ..windowing import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ...cdc.windowing import Window
 from ...errors import ConfigError
 from ..pipeline.cells import cells_of, cells_schema, merge_cells, quoted, saying_left_out, with_all_columns, without
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
 from ..pipeline.tables import changes_after, purged, shape_json, shape_of
 from ..shape import Shape
-from ..windowing import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from ...base.writing import Target
 from ...cdc.table import read_base_table
+from ...cdc.windowing import Window
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
@@ -20,7 +21,6 @@ from ..pipeline.cells import quoted
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
 from ..shape import Shape
-from ..windowing import Window
 
 __all__ = ["ScyllaTable"]
 

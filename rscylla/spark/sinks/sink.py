@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ...cdc.windowing import Window
 from ..failures import spark_errors
-from ..windowing import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
