@@ -19,6 +19,7 @@ __all__ = [
     "datetime_of",
     "format_time",
     "min_timeuuid",
+    "of_order_key",
     "order_key",
     "order_low",
     "parse_time",
@@ -57,6 +58,13 @@ def order_low(raw: bytes) -> bytes:
 def order_key(raw: bytes) -> bytes:
     """Return 16 bytes whose plain comparison is the database's order of timeuuids."""
     return ticks_of(raw).to_bytes(8, "big") + raw[8:].translate(FLIP_SIGNS)
+
+
+def of_order_key(key: bytes) -> bytes:
+    """Return the timeuuid, 16 bytes of version 1, of which ``order_key`` returned *key*."""
+    ticks = int.from_bytes(key[:8], "big")
+    high = (ticks >> 48) | 0x1000
+    return _FIELDS.pack(ticks & 0xFFFFFFFF, (ticks >> 32) & 0xFFFF, high) + key[8:].translate(FLIP_SIGNS)
 
 
 def us_to_ticks(us: int) -> int:

@@ -114,6 +114,13 @@ class EventID:
         return cls(generation, us - us % GRID_US, stream_id, stream_time, seq)
 
     @classmethod
+    def at(cls, generation: int, position: bytes) -> Self:
+        """Return the id of the row whose ``position`` in *generation* is *position*."""
+        return cls.row(
+            generation, position[16:32], tu.of_order_key(position[:16]), int.from_bytes(position[32:], "big")
+        )
+
+    @classmethod
     def parse(cls, text: str) -> Self:
         """Parse *text* and return the id.
 

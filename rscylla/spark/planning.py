@@ -12,7 +12,7 @@ from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span
-from ..cdc.topology import Generation
+from ..cdc.topology import Generation, generation_at
 from ..cdc.walk import Hole, LogWindow, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
@@ -79,6 +79,11 @@ class Plan:
         time = None if position.time_us is None else datetime_of(position.time_us)
         policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
         return self.source.begin(position.cursor or time, policy)
+
+    def generation_before(self, end_us: int) -> int:
+        """Return the generation of the rows right before *end_us*, in milliseconds since the epoch."""
+        generations = self.source.generations_until(end_us, self.options.lag_us)
+        return generations[max(generation_at(generations, end_us - 1), 0)].time
 
     def batch_end_us(self) -> int:
         """Return where a batch ends.

@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         start, promised = plan.start(self._options.start)
         after = start.position if start.is_row else b""
         chosen = (self._options.start.name or "given") if promised else "earliest"
-        return Offset(plan.log_id, start.exact_us, after, chosen).as_json()
+        return Offset(plan.log_id, start.exact_us, after, chosen, generation=start.generation).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows = self._options.windows_per_trigger
@@ -203,12 +203,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             first_us = at.time_us - at.time_us % self._window_us
             end_us = min(end_us, first_us + limit.max_files * self._window_us)
         begin = at if at.chosen else None
-        after = b""
-        if end_us <= at.time_us:
-            if begin is None:
-                return start
-            end_us, after = at.time_us, at.after
         plan = self._opened()
+        after, generation = b"", at.generation
+        if end_us > at.time_us:
+            generation = plan.generation_before(end_us)
+        elif begin is not None:
+            end_us, after = at.time_us, at.after
+        else:
+            return start
         source, lifetimes = plan.source, plan.source.lifetimes
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
@@ -216,7 +218,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if next(lifetimes.doubting().holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
-        return Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us).as_json()
+        end = Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us, generation=generation)
+        return end.as_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the head, whatever the limits: its distance from the end of a batch is how far the query is behind."""

@@ -81,9 +81,9 @@ class World:
         reader = source.reader(schema=source.schema())
         return rows_of(reader, reader.partitions())
 
-    def events(self) -> list[rscylla.ChangeEvent]:
+    def events(self, after: str = "") -> list[rscylla.ChangeEvent]:
         stream = rscylla.NewStream(self.session, "ks", "t", clock=self.clock)
-        client = stream("", rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
+        client = stream(after, rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
         events = []
         try:
             while True:
@@ -656,11 +656,11 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
     world.clock.advance(100)
     at = reader.initialOffset()
     end = reader.latestOffset(at, ALL)
-    assert list(at) == ["v", "log", "t", "from"]
-    assert list(end) == ["v", "log", "t", "ttl", "begin"]
-    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "ttl", "begin"]
+    assert list(at) == ["v", "log", "t", "gen", "from"]
+    assert list(end) == ["v", "log", "t", "gen", "ttl", "begin"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl", "begin"]
     world.clock.advance(100)
-    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "ttl"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl"]
     with pytest.raises(ConfigError, match="go backwards"):
         reader.partitions(end, at)
     with pytest.raises(ConfigError, match="version 2, but this rscylla reads version 1"):
@@ -678,6 +678,8 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
         {**end, "ttl": True},
         {**end, "since": "1"},
         {**end, "since": True},
+        {**end, "gen": "1"},
+        {**end, "gen": True},
         {**end, "begin": 1},
         {**end, "begin": {}},
     ):
@@ -722,6 +724,32 @@ def test_the_cursor_of_a_service_is_continued_in_the_middle_of_a_window(world: W
 
 def _cks(rows: list[Row]) -> list[int]:
     return [row["ck"] if "ck" in row else json.loads(row["foreign_id"])["ck"] for row in rows]
+
+
+def test_a_service_continues_at_an_offset_of_a_query(world: World) -> None:
+    world.write(20)
+    switch(world)
+    world.write(20)
+    world.clock.advance(60)
+    events = world.events()
+    service = rscylla.NewStream(world.session, "ks", "t", clock=world.clock)
+    reader = world.stream(startingPosition=events[6].id, windowSpan="1s", maxWindowsPerTrigger="1")
+    at, cursors = reader.initialOffset(), []
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) is not at:
+        begin = Offset.of(end).begin
+        cursors.append(Offset.of(at).cursor() if begin is None else begin.cursor())
+        at = end
+    assert cursors[0] == EventID.parse(events[6].id), "the row itself"
+    generations = [g.time for g in service.describe().generations]
+    assert len(generations) == 2
+    assert {c.generation for c in cursors} == set(generations)
+    keys = [c.key for c in cursors]
+    assert keys == sorted(keys), "they only go forward, also into the next generation"
+    for cursor in (cursors[0], cursors[1], cursors[len(cursors) // 2], cursors[-1]):
+        rest = [e.key["ck"] for e in events if e.order_key > cursor.key]
+        assert [e.key["ck"] for e in world.events(str(cursor))] == rest
+    with pytest.raises(ConfigError, match=r"rscylla 0\.1.*startingPosition=20"):
+        Offset.of({name: value for name, value in at.items() if name != "gen"}).cursor()
 
 
 def test_a_service_continues_where_a_batch_ended(world: World) -> None:

@@ -73,6 +73,11 @@ def test_ids_are_read_back_as_they_were(made: EventID) -> None:
 
 
 @given(rows)
+def test_a_row_is_known_by_its_position(made: EventID) -> None:
+    assert EventID.at(made.generation, made.position) == made
+
+
+@given(rows)
 def test_the_window_in_an_id_is_on_a_fixed_grid(made: EventID) -> None:
     """So it is the same whatever lag, width or start a reader has."""
     ticks = uuid.UUID(bytes=made.stream_time).time

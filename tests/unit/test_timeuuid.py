@@ -48,6 +48,11 @@ def test_the_key_orders_as_the_database_does(left: bytes, right: bytes) -> None:
     assert (keys[0] < keys[1], keys[0] == keys[1]) == (models[0] < models[1], models[0] == models[1])
 
 
+@given(st.uuids(version=1))
+def test_the_key_holds_the_whole_timeuuid(value: uuid.UUID) -> None:
+    assert tu.of_order_key(tu.order_key(value.bytes)) == value.bytes
+
+
 @given(raws, raws, raws)
 def test_ties_of_time_are_ordered_by_signed_bytes(head: bytes, left: bytes, right: bytes) -> None:
     left, right = head[:8] + left[8:], head[:8] + right[8:]
