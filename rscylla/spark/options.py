@@ -1,6 +1,7 @@
 """The options of the data source: parses and checks the text that Spark passes. The results can be pickled.
 
-Names are in camelCase and not case-sensitive. An unknown name is an error that suggests the nearest one.
+Names are in camelCase and not case-sensitive. Names of other sources that mean the same are accepted. Any other name
+is an error that says what to use instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,18 @@ from ..cdc.batches import Mode
 from ..errors import ConfigError, InvalidCursor, MissingLag
 from ..event import EventID
 
-__all__ = ["NAMES", "SAFE_LAG_S", "Connection", "Options", "Position", "duration", "nearest", "of_table"]
+__all__ = [
+    "NAMES",
+    "SAFE_LAG_S",
+    "Connection",
+    "Options",
+    "Position",
+    "duration",
+    "known_as",
+    "nearest",
+    "of_table",
+    "renamed",
+]
 
 SAFE_LAG_S = 30
 
@@ -104,7 +116,7 @@ class Options:
             MissingLag: the lag is missing.
             ConfigError: an option is unknown, missing, or invalid.
         """
-        options = _known({str(k).lower(): str(v) for k, v in given.items()})
+        options = _known(renamed(given))
         if not options:
             raise ConfigError(
                 "format('scylla-cdc') got no options; Spark passes no options for a catalog table that was created "
@@ -174,6 +186,77 @@ _NAMES = (
 NAMES = {name.lower(): name for name in _NAMES}
 """The names of the options as users write them, by their lower-case names."""
 
+_SAME = {
+    "contactPoints": "contact_points host hosts nodes spark.cassandra.connection.host",
+    "port": "spark.cassandra.connection.port",
+    "username": "user spark.cassandra.auth.username",
+    "password": "spark.cassandra.auth.password",
+    "localDc": "datacenter dc local_dc spark.cassandra.connection.localDC",
+    "consistency": "consistencyLevel consistency_level spark.cassandra.input.consistency.level",
+    "startingPosition": "startingOffset startingOffsets startingTime startingTimestamp startTime startTimestamp",
+    "endingPosition": "endingOffset endingOffsets endingTime endingTimestamp endTime endTimestamp",
+    "pageSize": "fetchSize spark.cassandra.input.fetch.sizeInRows",
+}
+SAME = {name.lower(): known for known, names in _SAME.items() for name in names.split()}
+"""Names of other sources that mean the same as an option of this one, by their lower-case names."""
+
+_TIMES = "use 'startingPosition' and 'endingPosition', which accept times and cursors"
+INSTEAD = {
+    # The same name has a plain number of milliseconds elsewhere, which would be seconds here.
+    "confidencewindow": "use 'lag', such as 30s",
+    "confidencewindowsize": "use 'lag', such as 30s",
+    "streamlag": "use 'lag', such as 30s",
+    "windowsize": "use 'windowSpan', such as 10s",
+    "querytimewindowsize": "use 'windowSpan', such as 10s",
+    "maxfilespertrigger": "use 'maxWindowsPerTrigger'",
+    "maxbytespertrigger": "use 'maxWindowsPerTrigger'",
+    "maxoffsetspertrigger": "use 'maxWindowsPerTrigger'",
+    "maxrowspertrigger": "use 'maxWindowsPerTrigger'",
+    "minpartitions": "use 'parallelism'",
+    "numpartitions": "use 'parallelism'",
+    "database": "use 'keyspace'",
+    "schema": "use 'keyspace'",
+    "dbtable": "use 'keyspace' and 'table'",
+    "startingversion": _TIMES,
+    "endingversion": _TIMES,
+    "startingoffsetsbytimestamp": _TIMES,
+    "endingoffsetsbytimestamp": _TIMES,
+    "readchangefeed": "omit it, because this source reads nothing but changes",
+    "pushfilters": f"filters are never pushed into this source: {_TIMES}, and 'columns'",
+    "preimage": "the table logs it or not (WITH cdc = {'enabled': true, 'preimage': true}); read cdc_before",
+    "postimage": "the table logs it or not (WITH cdc = {'enabled': true, 'postimage': true}); read cdc_after",
+    "ssl": "use 'tlsCa', which turns TLS on",
+    "spark.cassandra.connection.ssl.enabled": "use 'tlsCa', which turns TLS on",
+}
+"""What to do instead, for names of other sources that mean something else or have another unit."""
+
+
+def known_as(name: str) -> str:
+    """Return the lower-case name of the option *name*, which may be what another source calls it.
+
+    >>> known_as("startingTime"), known_as("LAG"), known_as("zzz")
+    ('startingposition', 'lag', 'zzz')
+    """
+    lower = name.lower()
+    return SAME.get(lower, lower).lower()
+
+
+def renamed(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their lower-case names; see ``known_as``.
+
+    Raises:
+        ConfigError: an option is given twice, under two names.
+    """
+    found: dict[str, str] = {}
+    written: dict[str, str] = {}
+    for name, value in given.items():
+        known = known_as(str(name))
+        if known in found and written[known] != str(name).lower():
+            raise ConfigError(f"options {written[known]!r} and {str(name).lower()!r} mean the same; give one of them")
+        found[known], written[known] = str(value), str(name).lower()
+    return found
+
+
 _OF_TABLE = "option."
 
 
@@ -185,7 +268,7 @@ def of_table(given: Mapping[str, str]) -> dict[str, str] | None:
     lower = {str(k).lower(): str(v) for k, v in given.items()}
     if "provider" not in lower:
         return None
-    return {k.removeprefix(_OF_TABLE): v for k, v in lower.items() if k.startswith(_OF_TABLE)}
+    return renamed({k.removeprefix(_OF_TABLE): v for k, v in lower.items() if k.startswith(_OF_TABLE)})
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
@@ -199,7 +282,7 @@ def _known(options: dict[str, str]) -> dict[str, str]:
             )
         options |= {"keyspace": keyspace, "table": table}
     for name in sorted(options.keys() - NAMES.keys()):
-        raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {nearest(name, _NAMES)}")
+        raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {INSTEAD.get(name) or nearest(name, _NAMES)}")
     return options
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 from ..cdc.table import dropped_columns
 from ..errors import ConfigError
 from .offsets import Offset
-from .options import SAFE_LAG_S, Options, nearest, of_table
+from .options import SAFE_LAG_S, Options, nearest, of_table, renamed
 from .planning import Plan, open_source, view_of
 from .reading import SpanRead, check_schema
 from .shape import metadata_of
@@ -80,7 +80,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         return StreamReader(self._options(schema), schema)
 
     def _options(self, schema: StructType) -> Options:
-        return Options.of({**_options_in(schema), **{name.lower(): value for name, value in self.options.items()}})
+        return Options.of({**renamed(_options_in(schema)), **renamed(self.options)})
 
 
 _OPTIONS = "scylla-cdc"

@@ -19,6 +19,7 @@ from ..clock import Stop
 from ..errors import ConfigError
 from ..options import StreamOption
 from .failures import spark_errors
+from .options import known_as
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
     ) -> None:
         self._spark = spark
         self._read = dict(read)
-        if plan.on_expired == "oldest" and "failondataloss" not in {name.lower() for name in read}:
+        if plan.on_expired == "oldest" and "failondataloss" not in {known_as(name) for name in read}:
             self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
         super().__init__(source, store, name, plan)
 
@@ -134,10 +135,10 @@ def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, give
         ConfigError: *given* has an option that follows from the stream, or lacks one that a session does not reveal,
             such as a password.
     """
-    own = [key for key in given if key.lower() in _OWN_OPTIONS]
+    own = [key for key in given if known_as(key) in _OWN_OPTIONS]
     if own:
         raise ConfigError(f"read= must not contain {own[0]!r}, which follows from the stream")
-    lower = {key.lower() for key in given}
+    lower = {known_as(key) for key in given}
     cluster = source.session.session.cluster
     found = {"keyspace": stream.keyspace, "table": stream.table, "mode": mode}
     found["lag"] = f"{lag // _MICROSECOND} us"

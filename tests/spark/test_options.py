@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rscylla import ConfigError, EventID, MissingLag
-from rscylla.spark.options import NAMES, Options, duration, of_table
+from rscylla.spark.options import INSTEAD, NAMES, SAME, Options, duration, of_table, renamed
 
 GIVEN = {"contactPoints": "127.0.0.1", "keyspace": "shop", "table": "orders", "lag": "30s"}
 
@@ -77,11 +77,52 @@ def test_a_missing_lag_is_explained() -> None:
         ({"tlsCa": "a", "tlsKey": "c"}, "tlsCert and tlsKey go together"),
         ({"sslCheckHostname": "true"}, "did you mean 'tlsCheckHostname'"),
         ({"path": "shop.orders"}, "'keyspace.table' instead of"),
+        ({"hosts": "127.0.0.2"}, "options 'contactpoints' and 'hosts' mean the same; give one of them"),
+        ({"startTime": "latest", "startingPosition": "latest"}, "'starttime' and 'startingposition' mean the same"),
+        ({"startTime": "latest", "startingOffsets": "latest"}, "'starttime' and 'startingoffsets' mean the same"),
     ],
 )
 def test_a_wrong_option_is_reported_by_its_name(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Options.of(GIVEN | given)
+
+
+A_VALUE = {"port": "9142", "startingposition": "2026-11-21T10:00:00Z", "endingposition": "2026-11-21T10:00:00Z"}
+A_VALUE |= {"username": "u", "pagesize": "7"}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_an_option_may_have_the_name_that_other_sources_give_it(name: str) -> None:
+    known = SAME[name]
+    value = A_VALUE.get(known.lower(), "text")
+    given = {n: v for n, v in GIVEN.items() if n != known}
+    for beside, missing in (("username", "password"), ("password", "username")):
+        if known == beside:
+            given[missing] = "text"
+    assert Options.of(given | {name.upper(): value}) == Options.of(given | {known: value})
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_name_that_means_something_else_elsewhere_is_answered_with_what_to_use(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Options.of(GIVEN | {name: "1"})
+    assert str(caught.value) == f"format('scylla-cdc') has no option {name!r}; {INSTEAD[name]}"
+    quoted = [word.lower() for word in str(caught.value).replace(name, "", 1).split("'")[1::2]]
+    assert [word for word in quoted if word.isalpha() and word not in NAMES and word not in OF_CQL] == []
+
+
+OF_CQL = {"enabled", "preimage", "postimage"}
+
+
+def test_names_are_of_one_option_only() -> None:
+    assert not NAMES.keys() & SAME.keys()
+    assert not (NAMES.keys() | SAME.keys()) & INSTEAD.keys()
+    assert {known.lower() for known in SAME.values()} <= NAMES.keys()
+
+
+def test_a_secret_under_the_name_of_another_source_does_not_enter_the_catalog() -> None:
+    given = of_table({"provider": "scylla-cdc", "option.spark.cassandra.auth.password": "hunter2"})
+    assert given == renamed({"password": "hunter2"})
 
 
 @pytest.mark.parametrize(
