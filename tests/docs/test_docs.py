@@ -60,6 +60,7 @@ HEAVY = {
     "rscylla.cdc.changeview": ("numpy", "pyarrow"),
     "rscylla.cdc.columnar": ("numpy", "pyarrow"),
     "rscylla.cdc.eventview": ("numpy", "pyarrow"),
+    "rscylla.cdc.spanbatches": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
     "rscylla.eventsourcing": ("cattrs", "cryptography"),
     "rscylla.testing.eventcontracts": ("cattrs", "cryptography"),

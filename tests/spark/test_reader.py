@@ -22,7 +22,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
-from rscylla.cdc import columnar
+from rscylla.cdc import columnar, spanbatches
 from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.cdc.pages import Page
 from rscylla.cdc.scan import Limits
@@ -168,7 +168,7 @@ def test_a_task_holds_one_window_at_a_time(world: World, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ReadSession, "send", counted)
     monkeypatch.setattr(columnar, "ROWS_A_BATCH", 5)
-    monkeypatch.setattr(reading, "ROWS_A_BATCH", 5)
+    monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 5)
     assert sum(batch.num_rows for batch in reader.read(partition)) == 600
     assert most <= (6 * 5 if mode == "log" else max(sizes) + 6 * 5), "some pages: in flight, or looked at"
 

@@ -76,6 +76,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "rscylla.cdc.eventview",
         "rscylla.cdc.rows",
     ),
+    "rscylla.cdc.spanbatches": (
+        *GROUND,
+        *(f"rscylla.cdc.{name}" for name in ("batches", "changeview", "columnar", "eventview", "pages", "rows")),
+        *("rscylla.cdc.span", "rscylla.cdc.table"),
+    ),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
     "rscylla.base": (*GROUND, "rscylla.cdc"),
@@ -158,7 +163,10 @@ DOORS: dict[str, tuple[str, ...]] = {
     "sortedcontainers": ("rscylla.embedded",),
     "lz4": ("rscylla.embedded",),
     "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", *_VIEWS),
-    "pyarrow": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", *_VIEWS, "rscylla.spark"),
+    "pyarrow": (
+        *("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", "rscylla.cdc.spanbatches"),
+        *(*_VIEWS, "rscylla.spark"),
+    ),
     "pyspark": ("rscylla.spark",),
     "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.registry"),
     "fastavro": ("rscylla.debezium", "rscylla.publish"),

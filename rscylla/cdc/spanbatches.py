@@ -1,0 +1,167 @@
+"""Reads a span as Arrow record batches of a schema that was fixed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ConfigError
+from .batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
+from .pages import Page
+from .rows import Layout, LogRows, new_rows
+from .span import Span, SpanReader
+from .table import LoggedTable
+
+__all__ = ["check_schema", "span_batches"]
+
+
+def span_batches(
+    reader: SpanReader,
+    span: Span,
+    mode: Mode,
+    schema: Any,
+    *,
+    keep_dollar: bool = False,
+    misfit: str,
+    on_lost_keys: Callable[[LoggedTable], None],
+) -> Iterator[Any]:
+    """Yield ``pyarrow.RecordBatch``es of all rows of *span*, which *reader* reads. Blocks while it reads.
+
+    In mode ``log``, the rows are in no order, and as many pages are in memory as queries are in flight. In the other
+    modes, they are in the order of events, and a window of *reader* is in memory.
+
+    Args:
+        schema: the columns. Those that the table no longer has are null; those that it has got since are left out.
+        misfit: what to do if a column now has another type; part of the error.
+        on_lost_keys: called if rows are left out because the log no longer has their keys.
+
+    Raises:
+        ConfigError: a column has another type than in *schema*.
+        MalformedData: a cell has no value of its type.
+        Stopped, SourceError: as for ``SpanReader``.
+    """
+    views: dict[int, tuple[Layout, _Fitted]] = {}
+
+    def batches_of(layout: Layout, part: Any) -> Iterator[Any]:
+        # The layout is kept with its entry: an id is only unique as long as its object lives.
+        known = views.get(id(layout))
+        if known is None:
+            view = view_for(mode, layout, keep_dollar=keep_dollar)
+            known = views[id(layout)] = (layout, _Fitted(view, schema, misfit))
+        return in_batches(known[1], (part,), schema.names)
+
+    if mode == "log":
+        for layout, pages in groupby(reader.pages(), key=reader.layout_of):
+            for rows in _unsorted(pages, layout, span.after):
+                yield from batches_of(layout, rows)
+        return
+    for window in reader.windows():
+        yield from _each_of_window(window, span, reader, batches_of, on_lost_keys)
+
+
+def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[LogRows]:
+    """Yield the rows of *pages* behind the position *after*, if it is not empty, in parts of the size of a batch."""
+    rows = new_rows()
+    for page in pages:
+        rows.add(page, layout)
+        if len(rows) >= ROWS_A_BATCH:
+            yield _behind(rows, after)
+            rows = new_rows()
+    if rows:
+        yield _behind(rows, after)
+
+
+def _each_of_window(
+    pages: list[Page],
+    span: Span,
+    reader: SpanReader,
+    batches_of: Callable[[Layout, Changes], Iterator[Any]],
+    on_lost_keys: Callable[[LoggedTable], None],
+) -> Iterator[Any]:
+    """Yield the batches of the changes of a window behind the start of *span*, in order. Empties *pages*.
+
+    The window is in memory until this generator ends, and no longer: its caller then reads the next one.
+    """
+    rows = new_rows()
+    for page in pages:
+        rows = rows.add(page, reader.layout_of(page))
+    pages.clear()
+    table = reader.table
+    if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
+        on_lost_keys(table)
+    rows.sort()
+    for part in rows.by_layout():
+        if part:
+            changes = Changes.of(part, span.window.generation)
+            for some in (changes.behind(span.after) if span.after else changes).batches():
+                yield from batches_of(part.layouts[0], some)
+
+
+def _behind(rows: LogRows, after: bytes) -> LogRows:
+    if after:
+        rows.take([i for i, position in enumerate(rows.positions) if position > after])
+    return rows
+
+
+# ---------------------------------------------------------------- schemas that change
+
+
+class _Fitted:
+    """A view whose columns are converted to a schema: that of the table when the read was planned."""
+
+    def __init__(self, view: LogView | ChangeView | EventView, target: Any, misfit: str) -> None:
+        self._view = view
+        self._misfit = misfit
+        self.table = view.table
+        self.schema = target
+
+    def columns(self, rows: Any, names: Any) -> list[Any]:
+        present = [n for n in names if n in self._view.schema.names]
+        arrays = dict(zip(present, self._view.columns(rows, present), strict=True))
+        return [
+            _fit(arrays[n], self.schema.field(n).type, n, self._misfit)
+            if n in arrays
+            else pa.nulls(len(rows), self.schema.field(n).type)
+            for n in names
+        ]
+
+
+def _fit(array: Any, target: Any, name: str, misfit: str) -> Any:
+    """Return *array* as *target*, at any depth: fields of structs that have gone are null, new ones are left out."""
+    if array.type.equals(target):
+        return array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(array.type) and pa.types.is_struct(target):
+        present = {f.name for f in array.type}
+        children = [
+            _fit(array.field(f.name), f.type, f"{name}.{f.name}", misfit)
+            if f.name in present
+            else pa.nulls(len(array), f.type)
+            for f in target
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_list(array.type) and pa.types.is_list(target):
+        values = _fit(array.values, target.value_type, name, misfit)
+        return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=mask)
+    if pa.types.is_map(array.type) and pa.types.is_map(target):
+        keys, items = _fit(array.keys, target.key_type, name, misfit), _fit(array.items, target.item_type, name, misfit)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
+    raise ConfigError(f"column {name!r} is {array.type} in the table but {target} in {misfit}")
+
+
+def check_schema(view: LogView | ChangeView | EventView, schema: Any, table: str, misfit: str) -> None:
+    """Check that *view* has the columns of *schema*.
+
+    Raises:
+        ConfigError: a column is missing or has another type.
+    """
+    for field in schema:
+        if field.name not in view.schema.names:
+            raise ConfigError(
+                f"the schema has a column {field.name!r} that the log of {table} does not have in this mode; use "
+                f"columns of {', '.join(view.schema.names)}"
+            )
+        _fit(pa.nulls(0, view.schema.field(field.name).type), field.type, field.name, misfit)
