@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from get_redis import MISSING
 from maven import free_ports, tied_to_us
+from outcomes import Outcome
 from waiting import eventually
 
 pytest.importorskip("redis")
@@ -117,22 +118,6 @@ class TestOnARedisServer(PublisherContract):
         return Message(topic, b"k", b"x" * 1001)
 
 
-class Outcome:
-    def __init__(self) -> None:
-        self.errors: list[Exception | None] = []
-        self._changed = threading.Condition()
-
-    def __call__(self, error: Exception | None) -> None:
-        with self._changed:
-            self.errors.append(error)
-            self._changed.notify_all()
-
-    def wait(self, count: int = 1) -> list[Exception | None]:
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.errors) >= count, LONG_S)
-        return self.errors
-
-
 def given(topic: str, *numbers: int) -> list[Message]:
     return [Message(topic, b"k", b"%d" % n) for n in numbers]
 
@@ -216,9 +201,9 @@ def test_what_comes_late_of_a_connection_that_was_given_up_is_not_carried_out(se
         outcome.wait()
         network.open.clear()
         publisher.publish(given("late", 1), outcome)
-        assert outcome.wait(2) == [None] * 2  # by another connection
+        assert outcome.all(2) == [None] * 2  # by another connection
         publisher.publish(given("late", 2), outcome)
-        assert outcome.wait(3) == [None] * 3
+        assert outcome.all(3) == [None] * 3
         network.open.set()
         assert network.first is not None
         network.first.join(LONG_S)
@@ -238,7 +223,7 @@ def test_a_paused_server_is_waited_for(server: RedisServer, publisher: RedisStre
         publisher.publish(given("paused", 2), outcome)
     finally:
         server.signal(signal.SIGCONT)
-    assert outcome.wait(3) == [None] * 3
+    assert outcome.all(3) == [None] * 3
     assert publisher.trouble() == ""
     assert in_order(server.read("paused")) == [0, 1, 2]
 
@@ -252,7 +237,7 @@ def test_a_full_server_is_waited_for(server: RedisServer, publisher: RedisStream
         assert not outcome.errors
     finally:
         server.client.config_set("maxmemory", 0)
-    assert outcome.wait() == [None]
+    assert outcome.wait() is None
     assert in_order(server.read("full")) == [0, 1]
 
 
@@ -260,12 +245,12 @@ def test_a_refusal_fails_what_waits_and_shows_no_value(server: RedisServer, publ
     server.client.set("text", "no stream")
     outcome = Outcome()
     publisher.publish([Message("text", b"k", b"swordfish")], outcome)
-    [error] = outcome.wait()
+    error = outcome.wait()
     assert isinstance(error, PublishFailed)
     assert "wrong kind of value" in str(error)
     assert "swordfish" not in str(error)
     publisher.publish(given("after", 1), outcome)
-    assert outcome.wait(2)[1] is None
+    assert outcome.all(2)[1] is None
 
 
 def test_what_is_abandoned_does_not_come(server: RedisServer, publisher: RedisStreams) -> None:
@@ -276,7 +261,7 @@ def test_what_is_abandoned_does_not_come(server: RedisServer, publisher: RedisSt
         publisher.publish(given("abandoned", 2), outcome)
         eventually(lambda: publisher.trouble() != "", LONG_S)
         publisher.abandon()
-        assert [type(error) for error in outcome.wait(2)] == [PublishFailed] * 2
+        assert [type(error) for error in outcome.all(2)] == [PublishFailed] * 2
     finally:
         server.start()
     publisher.publish(given("abandoned", 3), outcome)

@@ -14,6 +14,7 @@ import pytest
 from bulkstream import BulkStream
 from confluent_kafka import KafkaError
 from mockkafka import END_TRANSACTION, PRODUCE, MockKafka
+from outcomes import Outcome
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 
@@ -80,21 +81,6 @@ def stores(kafka: MockKafka) -> Iterator[Stores]:
     stores = Stores(kafka)
     yield stores
     stores.close()
-
-
-class Outcome:
-    def __init__(self) -> None:
-        self.errors: list[Exception | None] = []
-        self._called = threading.Event()
-
-    def __call__(self, error: Exception | None) -> None:
-        self.errors.append(error)
-        self._called.set()
-
-    def wait(self) -> Exception | None:
-        assert self._called.wait(LONG_S)
-        [error] = self.errors
-        return error
 
 
 def given(*numbers: int) -> list[Message]:

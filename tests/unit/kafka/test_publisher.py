@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 from mockkafka import INIT_PRODUCER_ID, PRODUCE, MockKafka
+from outcomes import Outcome
 from waiting import eventually
 
 from rscylla.abc import Message, Publisher
@@ -29,21 +30,6 @@ def kafka() -> Iterator[MockKafka]:
 def publisher(kafka: MockKafka) -> Iterator[KafkaPublisher]:
     with KafkaPublisher({"bootstrap.servers": kafka.servers, "log_level": 2, "retry.backoff.ms": 10}) as publisher:
         yield publisher
-
-
-class Outcome:
-    def __init__(self) -> None:
-        self.errors: list[Exception | None] = []
-        self._called = threading.Event()
-
-    def __call__(self, error: Exception | None) -> None:
-        self.errors.append(error)
-        self._called.set()
-
-    def wait(self) -> Exception | None:
-        assert self._called.wait(LONG_S)
-        [error] = self.errors
-        return error
 
 
 class TestOnTheMockCluster(PublisherContract):
