@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,6 +24,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from cursorstore import CursorCodec, EventCursorCodec, MemoryCursorStore
+from cursorstore._checks import process_name
 
 from .._timeuuid import datetime_of
 from ..abc import CursorRecord, Fence, Fencing, Message
@@ -339,7 +338,7 @@ class KafkaCursorStore:
     def _message(self, record: CursorRecord) -> Message:
         key = {"consumer": record.consumer, "epoch": record.epoch}
         at = record.updated_at or datetime_of(self._clock.now_us())
-        value = {"cursor": record.cursor, "at": at.isoformat(), "by": f"{socket.gethostname()}/{os.getpid()}"}
+        value = {"cursor": record.cursor, "at": at.isoformat(), "by": process_name()}
         if record.reason:
             value["reason"] = record.reason
         return Message(self._topic, _json(key), _json(value), partition=self._partition(record.consumer))
