@@ -2,7 +2,9 @@
 
 import runpy
 
+from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 # The module by its path: what rscylla imports need not be there yet.
 decoder = runpy.run_path("rscylla/_decoder.py")
@@ -20,4 +22,17 @@ def extension(room: str, sources: tuple[str, ...]) -> Extension:
     )
 
 
-setup(ext_modules=[extension(room, sources) for room, sources in decoder["SOURCES"].items()])
+class BuildAtOnce(build_ext):
+    """Compiles the modules side by side; Cython, which is not made for threads, writes their C one after the other."""
+
+    def build_extensions(self) -> None:
+        for each in self.extensions:
+            each.sources = cythonize(each, force=self.force, quiet=True)[0].sources
+        self.parallel = True
+        super().build_extensions()
+
+
+setup(
+    cmdclass={"build_ext": BuildAtOnce},
+    ext_modules=[extension(room, sources) for room, sources in decoder["SOURCES"].items()],
+)
