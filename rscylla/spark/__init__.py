@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..cdc.windowing import Window as Window
     from .failures import spark_errors as spark_errors
+    from .formats import format_settings as format_settings
+    from .formats import with_format as with_format
     from .java import ensure_java as ensure_java
     from .local import check_spark as check_spark
     from .local import local_spark as local_spark
@@ -41,6 +43,7 @@ __all__ = [
     "apply_changes",
     "check_spark",
     "ensure_java",
+    "format_settings",
     "history",
     "latest",
     "local_spark",
@@ -48,6 +51,7 @@ __all__ = [
     "snapshot",
     "spark_errors",
     "windows",
+    "with_format",
 ]
 
 _HOMES = {
@@ -62,6 +66,7 @@ _HOMES = {
     "check_spark": ".local",
     "apply_changes": ".sinks.sink",
     "ensure_java": ".java",
+    "format_settings": ".formats",
     "history": ".pipeline.history",
     "local_spark": ".local",
     "latest": ".pipeline.latest",
@@ -69,6 +74,7 @@ _HOMES = {
     "snapshot": ".pipeline.snapshots",
     "spark_errors": ".failures",
     "windows": ".windowing",
+    "with_format": ".formats",
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spark_formats import FORMAT_CONFIG, TableFormat, one_at_a_time, runs_here
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
@@ -35,6 +36,7 @@ CONFIG = {
     "spark.sql.maxPlanStringLength": "1000",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    **FORMAT_CONFIG,
 }
 
 
@@ -46,12 +48,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
+@pytest.fixture(params=["delta", "iceberg"])
+def table_format(request: pytest.FixtureRequest, warehouse: Path) -> TableFormat:
+    """Each format with MERGE; skips those without a release for the installed PySpark."""
+    from rscylla.spark import formats
+
+    name = request.param
+    if not runs_here(name):
+        pytest.skip(formats.FORMATS[name].unsupported(formats.pyspark_version()))
+    request.getfixturevalue("spark")
+    return TableFormat(name, formats.FORMATS[name].catalog, warehouse)
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share; it finds the data source by itself."""
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, warehouse: Path) -> Iterator[SparkSession]:
+    """The session that all tests share. It has the formats that tests of this run ask for."""
     from pyspark.sql import SparkSession
 
-    from rscylla.spark import ensure_java
+    from rscylla.spark import ensure_java, with_format
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(SPARK_PYTHON), os.environ.get("PYTHONPATH")) if p)
@@ -59,7 +78,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("rscylla-tests")
     for name, value in CONFIG.items():
         builder = builder.config(name, value)
-    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
+    builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
+    asked = {item.callspec.params.get("table_format") for item in request.session.items if hasattr(item, "callspec")}
+    for name in sorted(asked - {None}):
+        if runs_here(name):
+            builder = with_format(builder, name, warehouse=str(warehouse))
+    with one_at_a_time():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

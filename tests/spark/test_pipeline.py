@@ -322,8 +322,8 @@ def test_a_table_that_cannot_merge_is_reported(
     try:
         with pytest.raises(rscylla.ConfigError, match=r"does not exist; set the format"):
             rs.MergeTable(spark, f"{vnodes}.a").apply(changes, window)
-        with pytest.raises(rscylla.ConfigError, match=r"not have the format 'delta'.*start the session"):
-            rs.MergeTable(spark, f"{vnodes}.a", using="delta").apply(changes, window)
+        with pytest.raises(rscylla.ConfigError, match=r"not have the format 'hudi'.*start the session"):
+            rs.MergeTable(spark, f"{vnodes}.a", using="hudi").apply(changes, window)
         with pytest.raises(rscylla.ConfigError, match=r"does not support MERGE.*ParquetTable"):
             rs.apply_changes(changes, rs.MergeTable(spark, f"{vnodes}.b", using="parquet"), window=window)
         spark.sql(f"CREATE TABLE {vnodes}.c (x int) USING parquet")

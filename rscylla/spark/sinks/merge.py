@@ -22,6 +22,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from ...cdc.windowing import Window
 from ...errors import ConfigError
+from ..formats import missing_format
 from ..pipeline.cells import (
     cell_names,
     cells_of,
@@ -161,10 +162,7 @@ class MergeTable:
         except Exception as e:
             if "DATA_SOURCE_NOT_FOUND" not in str(e):
                 raise
-            raise ConfigError(
-                f"Spark does not have the format {self._using!r} of the table {self._name}; start the session with "
-                "its package (spark.jars.packages)"
-            ) from e
+            raise ConfigError(f"cannot create the table {self._name}: {missing_format(self._using)}") from e
 
     def _widen(self, shape: Shape) -> None:
         """Add columns that were added to the base table; dropped columns stay, and become null."""

@@ -1,0 +1,102 @@
+"""Table formats with MERGE: which PySpark they run on, and what a session needs for them."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+import spark_history as h
+from pyspark.sql import SparkSession
+from spark_formats import TableFormat
+
+import rscylla
+from rscylla import spark as rs
+from rscylla.spark.formats import FORMATS, missing_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "line"),
+    [
+        ("delta", "4.3.0", r'Delta Lake has no release for PySpark 4.3, .* "rscylla\[spark-delta\]" .* PySpark 4.2'),
+        ("iceberg", "4.2.1", r'Iceberg has no release for PySpark 4.2, .* "rscylla\[spark-iceberg\]" .* PySpark 4.1'),
+        ("Hudi", "4.2.1", "unknown table format 'Hudi'; choose delta or iceberg"),
+    ],
+)
+def test_a_pair_that_does_not_fit_is_refused_in_one_line(
+    name: str, version: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(rscylla.ConfigError, match=f"^{line}$"):
+        rs.with_format(SparkSession.builder, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "line"),
+    [
+        ("delta", "4.2.1", r"the session was started without Delta Lake; .*with_format\(builder, 'delta'\)"),
+        ("iceberg", "4.3.0", r'Iceberg has no release for PySpark 4.3, .* "rscylla\[spark-iceberg\]" .*'),
+        ("hudi", "4.3.0", r"Spark does not have the format 'hudi'; start the session .*"),
+    ],
+)
+def test_what_a_session_without_the_format_lacks_is_named(
+    name: str, version: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    assert re.fullmatch(line, missing_format(name))
+
+
+def test_settings_add_to_those_of_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    builder = SparkSession.Builder()
+    builder.config("spark.jars.packages", "org.example:own:1")
+    for name in ("delta", "iceberg", "delta"):
+        builder = rs.with_format(builder, name, warehouse="/data")
+    found: dict[str, Any] = builder._options
+    jars = [FORMATS[name].jars["4.1"] for name in ("delta", "iceberg")]
+    assert found["spark.jars.packages"].split(",") == ["org.example:own:1", *jars]
+    assert found["spark.sql.extensions"].split(",") == [FORMATS[name].extension for name in ("delta", "iceberg")]
+    assert found["spark.sql.catalog.iceberg.warehouse"] == found["spark.sql.warehouse.dir"] == "/data"
+    assert "spark.jars.packages" not in rs.format_settings("delta", download=False)
+    assert rs.format_settings("iceberg", catalog="lake")["spark.sql.catalog.lake.type"] == "hadoop"
+    with pytest.raises(rscylla.ConfigError, match="Delta Lake extends the catalog spark_catalog"):
+        rs.format_settings("delta", catalog="lake")
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_the_extra_of_a_format_installs_a_pyspark_that_has_it(name: str) -> None:
+    setup = configparser.ConfigParser()
+    setup.read(SETUP)
+    minor = int(FORMATS[name].pyspark.removeprefix("4."))
+    assert f"pyspark>=4.{minor},<4.{minor + 1}" in setup["options.extras_require"][FORMATS[name].extra].split()
+    assert FORMATS[name].pyspark in FORMATS[name].jars
+
+
+def test_a_table_is_created_and_merged_in_each_format(
+    spark: SparkSession,
+    session: rscylla.Session,
+    options: Callable[..., dict[str, str]],
+    vnodes: str,
+    table_format: TableFormat,
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    for cql in (
+        "INSERT INTO {} (k, v) VALUES (1, 1)",
+        "INSERT INTO {} (k, v) VALUES (2, 2)",
+        "DELETE FROM {} WHERE k = 1",
+    ):
+        session.execute(cql.format(f"{vnodes}.t"))
+    changes = spark.read.format("scylla-cdc").options(**options(vnodes, "t")).load()
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    window = h.window(0, 0, 1)
+    assert rs.apply_changes(changes, table, window=window)
+    assert table.cursor == window.end
+    assert [tuple(row) for row in table.rows().select("k", "v").collect()] == [(2, 2)]

@@ -1,0 +1,60 @@
+"""Table formats with MERGE that run on the installed PySpark, for tests."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+__all__ = ["FORMAT_CONFIG", "TableFormat", "one_at_a_time", "runs_here"]
+
+FORMAT_CONFIG = {
+    "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
+    # Delta Lake reads the log of a table with 50 tasks, unless told.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Settings of sessions in tests, whatever their format."""
+
+
+@attrs.frozen
+class TableFormat:
+    """A format that the shared session has: ``using`` of a ``MergeTable``, and where its tables are."""
+
+    name: str
+    catalog: str
+    warehouse: Path
+
+    def table(self) -> str:
+        """Return the name of a table that does not exist."""
+        return f"{self.catalog}.default.t_{uuid.uuid4().hex[:12]}"
+
+    def settings(self) -> dict[str, str]:
+        """Return what a session of another process needs for these tables.
+
+        It finds those of Iceberg by name. Those of Delta Lake have names only in the session that created them, unless
+        it has a metastore; they have paths below ``warehouse``.
+        """
+        from rscylla.spark import format_settings
+
+        catalog = None if self.catalog == "spark_catalog" else self.catalog
+        return FORMAT_CONFIG | format_settings(self.name, warehouse=str(self.warehouse), catalog=catalog)
+
+
+def runs_here(name: str) -> bool:
+    """Whether the format *name* has a release for the installed PySpark."""
+    from rscylla.spark.formats import FORMATS, pyspark_version
+
+    return pyspark_version() in FORMATS[name].jars
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold a lock of all processes: Ivy, which fetches jars for Spark, expects no other one in its cache."""
+    with (Path(tempfile.gettempdir()) / "rscylla-tests-ivy.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
