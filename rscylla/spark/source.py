@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructField, StructType
 
+from ..cdc.span import Span
 from ..cdc.table import dropped_columns
-from ..errors import ConfigError
+from ..cdc.topology import Generation
+from ..errors import ConfigError, RscyllaError
 from .offsets import Offset
 from .options import SAFE_LAG_S, Options, nearest, of_table, renamed
 from .planning import Plan, open_source, view_of
+from .progress import progress_of
 from .reading import SpanRead, check_schema
 from .shape import metadata_of
 
@@ -165,9 +169,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._window_us = options.window_us or WINDOW_US
         self._available_us: int | None = None
         self._plan: Plan | None = None
+        self._end_us: int | None = None
+        self._next: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._planned: tuple[tuple[dict[str, Any], dict[str, Any]], list[Span]] | None = None
+        self._split: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plan": None}  # the process that reads has nothing to plan
+        return {**self.__dict__, "_plan": None, "_planned": None}  # the process that reads has nothing to plan
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a query without a checkpoint. Other calls may return other positions: see ``Offset``."""
@@ -205,6 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begin = at if at.chosen else None
         plan = self._opened()
         after, generation = b"", at.generation
+        self._end_us = max(end_us, at.time_us)
         if end_us > at.time_us:
             generation = plan.generation_before(end_us)
         elif begin is not None:
@@ -219,13 +228,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
         end = Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us, generation=generation)
-        return end.as_json()
+        self._next = start, end.as_json()
+        return self._next[1]
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the head, whatever the limits: its distance from the end of a batch is how far the query is behind."""
-        return Offset(self._opened().log_id, self._head_us()).as_json()
+        """Return the head, whatever the limits, and ``progress``: how far the query is when the current batch is done.
+
+        Spark shows it and does not store it. It calls this after each ``latestOffset``.
+        """
+        plan, head_us = self._opened(), self._head_us()
+        head = Offset(plan.log_id, head_us).as_json()
+        if self._end_us is None:
+            return head
+        if self._next is not None:
+            self._split_next(*self._next)
+        seen = progress_of(self._end_us, head_us, lag_us=self._options.lag_us, window_us=self._window_us)
+        return {**head, "progress": {**seen, **self._split}}
+
+    def _split_next(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        """Plan the batch for which Spark asks next, and keep the result until then."""
+        self._next = None
+        with suppress(RscyllaError):  # ``partitions`` raises it
+            spans = self._spans(start, end)
+            self._planned = (start, end), spans
+            if spans:
+                generation = Generation(spans[-1].window.generation)
+                streams = len(self._opened().source.streams(generation))
+                self._split = {"generation": str(generation), "streams": streams, "splits": len(spans)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        known, self._planned = self._planned, None
+        spans = known[1] if known is not None and known[0] == (start, end) else self._spans(start, end)
+        return [InputPartition(span) for span in spans]
+
+    def _spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span]:
         plan = self._opened()
         first, last = Offset.of(start), Offset.of(end)
         if first.chosen and last.begin is not None:
@@ -239,10 +275,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 "checkpoint was changed manually or by two queries at once: start with a new one"
             )
         plan.learn_ttl(first.ttl_s)
-        spans = plan.spans(
+        return plan.spans(
             first.time_us, last.time_us, after=first.after, promised=first.promised, since_us=first.since_us
         )
-        return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from self._span_read.batches(partition.value)

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
-from rscylla._timeuuid import datetime_of, format_time, us_of
+from rscylla._timeuuid import datetime_of, format_time, parse_time, us_of
 from rscylla.cdc import columnar, spanbatches
 from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.cdc.pages import Page
@@ -416,6 +416,53 @@ def test_nothing_new_is_the_same_offset_and_asks_the_cluster_nothing(
     world.clock.advance(5)
     assert reader.latestOffset(at, ALL)["t"] == at["t"] + 5_000_000
     assert reader.reportLatestOffset()["t"] == world.clock.now_us() - 30_000_000
+
+
+def test_spark_is_shown_how_far_the_query_is_and_the_cluster_is_asked_nothing_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write(40, every=timedelta(seconds=1))
+    world.clock.advance(60)
+    reader = world.stream(maxWindowsPerTrigger=2, windowSpan="10s")
+    assert "progress" not in reader.reportLatestOffset()  # a restarted query repeats its last batch first
+    limit = reader.getDefaultReadLimit()
+    at, start = reader.latestOffset(reader.initialOffset(), limit), reader.initialOffset()
+    shown = reader.reportLatestOffset()
+    seen = shown["progress"]
+    partitions = reader.partitions(start, at)
+    assert Offset.of(shown).time_us == world.clock.now_us() - 30_000_000
+    assert (seen["watermark"], seen["head"]) == (format_time(at["t"]), format_time(shown["t"]))
+    assert seen["lag_s"] == (world.clock.now_us() - at["t"]) / 1e6
+    assert seen["behind_s"] == seen["lag_s"] - 30 > 0
+    assert seen["windows_behind"] == shown["t"] // 10_000_000 - at["t"] // 10_000_000 > 0
+    assert seen["splits"] == len(partitions) > 1
+    assert seen["streams"] == len({stream for p in partitions for stream in p.value.streams})
+    assert parse_time(seen["generation"]) == partitions[-1].value.window.generation * 1000
+
+    asked: list[str] = []
+    rows = ReadSession.rows
+    monkeypatch.setattr(ReadSession, "rows", lambda self, cql, *a, **k: asked.append(cql) or rows(self, cql, *a, **k))
+    while (end := reader.latestOffset(at, limit)) is not at:
+        seen = reader.reportLatestOffset()["progress"]
+        assert seen["splits"] == len(reader.partitions(at, end))
+        at = end
+    world.clock.advance(4.9)
+    for _ in range(100):
+        assert reader.latestOffset(at, limit) is at
+        assert reader.reportLatestOffset()["progress"]["windows_behind"] == 0
+    assert asked == []
+
+
+def test_what_cannot_be_planned_is_an_error_of_the_batch_and_not_of_its_progress(world: World) -> None:
+    world.write(5)
+    world.clock.advance(60)
+    reader = world.stream(startingPosition=format_time(world.clock.now_us() - 30_000_000))
+    start = reader.initialOffset()
+    world.clock.advance(2 * 3600)
+    end = reader.latestOffset(start, ALL)
+    assert reader.reportLatestOffset()["progress"].keys().isdisjoint({"streams", "splits", "generation"})
+    with pytest.raises(CursorExpired):
+        reader.partitions(start, end)
 
 
 def test_available_now_ends_where_the_head_was(world: World) -> None:
