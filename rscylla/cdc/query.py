@@ -28,6 +28,7 @@ __all__ = [
     "scan_values",
     "stream_row_cql",
     "tasks_for",
+    "times_cql",
 ]
 
 LOG_SUFFIX = "_scylla_cdc_log"
@@ -122,9 +123,18 @@ def scan_cql(keyspace: str, table: str) -> str:
 
 def first_row_cql(keyspace: str, table: str) -> str:
     """Return the text that reads the time of the first row of each stream in a span; values as for ``scan_cql``."""
+    return _times_cql(keyspace, table, "PER PARTITION LIMIT 1 ")
+
+
+def times_cql(keyspace: str, table: str) -> str:
+    """Return the text that reads the times of all rows of some streams in a span, to count them; as ``scan_cql``."""
+    return _times_cql(keyspace, table)
+
+
+def _times_cql(keyspace: str, table: str, limit: str = "") -> str:
     return (
         f'SELECT "cdc$time" FROM {_log(keyspace, table)} '
-        'WHERE "cdc$stream_id" IN ? AND "cdc$time" >= ? AND "cdc$time" < ? PER PARTITION LIMIT 1 BYPASS CACHE'
+        f'WHERE "cdc$stream_id" IN ? AND "cdc$time" >= ? AND "cdc$time" < ? {limit}BYPASS CACHE'
     )
 
 

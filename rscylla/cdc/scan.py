@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -19,7 +20,7 @@ from ..clock import Clock, Stop
 from ..errors import ConfigError, QueryTimeout
 from .driver import RawRead, ReadSession, ReadStatement
 from .pages import Column, Page
-from .query import ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for
+from .query import ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for, times_cql
 from .walk import LogWindow
 
 __all__ = ["Limits", "LogScan", "Scanner", "TooMuch", "TooSlow"]
@@ -141,7 +142,7 @@ class Scanner:
         *,
         may_give_up: bool = True,
         whole: bool = True,
-    ) -> Iterator[Page]:
+    ) -> Generator[Page, None, None]:
         """Yield each page of *tasks* that has rows; tasks are in no order. Blocks.
 
         The next page of a task is requested before the current one is yielded. Of pages without rows, some are
@@ -324,12 +325,15 @@ class LogScan:
     ) -> None:
         self._table = (keyspace, table)
         self._stop = stop
+        self._session = session
+        self._page_size = limits.page_size
         self._scanner = Scanner(session, clock=clock, limits=limits)
+        self._scan, self._first_row = self._prepared(scan_cql), self._prepared(first_row_cql)
+
+    def _prepared(self, cql: Callable[[str, str], str]) -> ReadStatement:
+        keyspace, table = self._table
         doing = f"preparing to read the log of {keyspace}.{table}"
-        self._scan, self._first_row = (
-            session.prepare_once(cql(keyspace, table), page_size=limits.page_size, doing=doing)
-            for cql in (scan_cql, first_row_cql)
-        )
+        return self._session.prepare_once(cql(keyspace, table), page_size=self._page_size, doing=doing)
 
     def read(self, window: LogWindow, groups: Sequence[StreamGroup], on_page: Callable[[Page], None]) -> None:
         """Call *on_page* with each page of *window*, in no order.
@@ -351,6 +355,23 @@ class LogScan:
         keyspace, table = self._table
         tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
         return self._scanner.pages(self._scan, tasks, self._stop, may_give_up=window.can_narrow, whole=whole)
+
+    def count(self, window: LogWindow, groups: Sequence[StreamGroup], most: int) -> int:
+        """Return the number of rows in *window*. Reads their times only, and keeps none.
+
+        Raises:
+            TooMuch: there are more than *most*, or it takes too long, and the window can be narrower.
+        """
+        keyspace, table = self._table
+        tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
+        times = self._prepared(times_cql)
+        rows = 0
+        with closing(self._scanner.pages(times, tasks, self._stop, may_give_up=window.can_narrow)) as pages:
+            for page in pages:
+                rows += page.row_count
+                if rows > most and window.can_narrow:
+                    raise TooMuch
+        return rows
 
     def first_us(self, window: LogWindow, groups: Sequence[StreamGroup]) -> int | None:
         """Return the time of the first row in *window*; None if there is none.

@@ -101,6 +101,7 @@ class Options:
     end: Position = Position("latest")
     window_us: int | None = None
     windows_per_trigger: int | None = None
+    rows_per_trigger: int | None = None
     streams_per_partition: int | None = None
     parallelism: int = 4
     page_size: int = 5_000
@@ -136,6 +137,7 @@ class Options:
             end=read.position("endingPosition", "latest"),
             window_us=read.span("windowSpan") if "windowspan" in options else None,
             windows_per_trigger=read.count("maxWindowsPerTrigger"),
+            rows_per_trigger=read.count("maxRowsPerTrigger"),
             streams_per_partition=read.count("streamsPerPartition"),
             parallelism=read.count("parallelism") or _cpus(),
             page_size=read.count("pageSize") or 5_000,
@@ -166,6 +168,7 @@ _NAMES = (
     "keyspace",
     "lag",
     "localDc",
+    "maxRowsPerTrigger",
     "maxWindowsPerTrigger",
     "mode",
     "pageSize",
@@ -209,9 +212,8 @@ INSTEAD = {
     "windowsize": "use 'windowSpan', such as 10s",
     "querytimewindowsize": "use 'windowSpan', such as 10s",
     "maxfilespertrigger": "use 'maxWindowsPerTrigger'",
-    "maxbytespertrigger": "use 'maxWindowsPerTrigger'",
-    "maxoffsetspertrigger": "use 'maxWindowsPerTrigger'",
-    "maxrowspertrigger": "use 'maxWindowsPerTrigger'",
+    "maxbytespertrigger": "use 'maxRowsPerTrigger'",
+    "maxoffsetspertrigger": "use 'maxRowsPerTrigger'",
     "minpartitions": "use 'parallelism'",
     "numpartitions": "use 'parallelism'",
     "database": "use 'keyspace'",

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from .._timeuuid import datetime_of
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
+from ..cdc.count import RowCounter
 from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
@@ -54,6 +55,7 @@ class Plan:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.source = open_source(options)
+        self._counter: RowCounter | None = None
 
     @property
     def log_id(self) -> str:
@@ -101,6 +103,13 @@ class Plan:
                 "by the option lag and the nodes' clocks; ask for latest, or later"
             )
         return end_us
+
+    def end_within(self, start_us: int, end_us: int, rows: int) -> int:
+        """Return *end_us*, or an earlier time if the log has more than *rows* rows until then; see ``RowCounter``."""
+        if self._counter is None:
+            self._counter = RowCounter(self.source, page_size=self.options.page_size, stop=Stop())
+        self.source.generations_until(end_us, self.options.lag_us)
+        return self._counter.reach_us(start_us, end_us, rows)
 
     def spans(
         self,

@@ -15,7 +15,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructField, StructType
 
 from ..cdc.span import Span
@@ -186,7 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return Offset(plan.log_id, start.exact_us, after, chosen, generation=start.generation).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        windows = self._options.windows_per_trigger
+        windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger
+        if rows is not None:
+            return ReadMaxRows(rows)
         # Spark's limits count files or rows; here, windows take the place of files.
         return ReadAllAvailable() if windows is None else ReadMaxFiles(windows)
 
@@ -206,10 +214,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # An end need not lie on the grid: what lies before it is complete, and no later batch would read the rest.
         if ends and head_us >= min(ends):
             end_us = min(ends)
-        if isinstance(limit, ReadMaxFiles):
+        windows = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+        if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is in the options only
+            windows = self._options.windows_per_trigger
+        if windows is not None:
             # Windows are counted from the one in which the query stands.
             first_us = at.time_us - at.time_us % self._window_us
-            end_us = min(end_us, first_us + limit.max_files * self._window_us)
+            end_us = min(end_us, first_us + windows * self._window_us)
+        if isinstance(limit, ReadMaxRows) and end_us > at.time_us:
+            end_us = self._opened().end_within(at.time_us, end_us, limit.max_rows)
         begin = at if at.chosen else None
         plan = self._opened()
         after, generation = b"", at.generation

@@ -22,6 +22,7 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
             "path": "shop.orders",
             "Lag": "PT1M",
             "maxwindowspertrigger": "7",
+            "maxRowsPerTrigger": "5000",
             "windowSpan": "500 ms",
             "failOnDataLoss": "FALSE",
             "mode": "LOG",
@@ -31,6 +32,7 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
     )
     assert options.connection.contact_points == ("10.0.0.1", "10.0.0.2:9142")
     assert (options.keyspace, options.table, options.lag_us) == ("shop", "orders", 60_000_000)
+    assert options.rows_per_trigger == 5_000
     assert (options.windows_per_trigger, options.window_us, options.fail_on_data_loss) == (7, 500_000, False)
     assert (options.mode, options.columns, options.connection.consistency) == (
         "log",

@@ -17,7 +17,7 @@ import attrs
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, ReadMaxRows
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
@@ -288,18 +288,100 @@ def test_each_change_once_whatever_the_batches_are(world: World, seed: int) -> N
                 switch(world)
             case "restart":
                 span, parallelism = dice.choice(["100ms", "7s", "1m"]), dice.choice([1, 2, 5])
+                more = {"maxWindowsPerTrigger": 2} if dice.random() < 0.3 else {}
                 query.restart(
-                    world.stream(windowSpan=span, parallelism=parallelism, pageSize=dice.choice([2, 5000])),
+                    world.stream(windowSpan=span, parallelism=parallelism, pageSize=dice.choice([2, 5000]), **more),
                     available_now=dice.random() < 0.2,
                 )
             case "read":
-                query.run_batch(dice.choice([ALL, ReadMaxFiles(dice.choice([1, 5, 100]))]), fails=dice.random() < 0.3)
+                limits = [ALL, ReadMaxFiles(dice.choice([1, 5, 100])), ReadMaxRows(dice.choice([1, 20, 1000]))]
+                query.run_batch(dice.choice(limits), fails=dice.random() < 0.3)
     world.clock.advance(120)
     query.restart(world.stream(), available_now=True)
     while query.run_batch():
         pass
     assert sequences(query.rows) == positions(world.events())
     assert len(query.rows) == world.written > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_has_at_most_the_rows_of_the_limit_and_most_have_nearly_as_many(world: World, seed: int) -> None:
+    dice = random.Random(seed)
+    most = dice.choice([1, 30, 100])
+    for _ in range(12):
+        world.write(dice.randrange(60), every=timedelta(milliseconds=dice.choice([0, 1, 50])))
+        world.clock.advance(dice.choice([0.001, 0.5, 30, 200]))
+        if dice.random() < 0.2:
+            switch(world)
+    world.clock.advance(100)
+    query = Query(world, world.stream(mode="log", maxRowsPerTrigger=most))
+    query.restart(query.reader, available_now=True)
+    limit = query.reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(most)
+    while query.run_batch(limit):
+        pass
+    assert len(query.rows) == world.written
+    sizes = [len(rows) for rows in query.replayed.values()]
+    for rows in query.replayed.values():
+        assert len(rows) <= most or len({row["cdc_timestamp"] for row in rows}) == 1
+    assert len(sizes) <= 4 * world.written / most + 2
+
+
+@pytest.mark.parametrize("world", ["vnodes"], indirect=True)
+def test_of_two_limits_the_smaller_counts(world: World) -> None:
+    world.write(100, every=timedelta(milliseconds=100))
+    world.clock.advance(40)
+    seconds = 1_000_000
+
+    def ends(**more: object) -> list[int]:
+        reader = world.stream(windowSpan="1s", **more)
+        at = reader.initialOffset()
+        found: list[int] = []
+        while len(found) < 3:
+            at = reader.latestOffset(at, reader.getDefaultReadLimit())
+            found.append(at["t"])
+        return found
+
+    windows = ends(maxWindowsPerTrigger=2)
+    first_us = world.clock.now_us() - 50 * seconds
+    start_us = world.stream().initialOffset()["t"]
+    assert windows == ends(maxWindowsPerTrigger=2, maxRowsPerTrigger=1000)
+    assert windows[0] == start_us - start_us % seconds + 2 * seconds
+    rows = ends(maxRowsPerTrigger=4)
+    assert rows == ends(maxWindowsPerTrigger=1000, maxRowsPerTrigger=4)
+    # Rows are 100 ms apart, and the first batch begins before them.
+    assert all(end_us - first_us <= (i + 1) * 4 * seconds // 10 for i, end_us in enumerate(rows))
+
+
+@pytest.mark.parametrize("world", ["vnodes"], indirect=True)
+def test_counting_reads_each_row_about_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write(2_000, every=timedelta(milliseconds=10))
+    world.clock.advance(60)
+    reader = world.stream(maxRowsPerTrigger=100)
+    counted = 0
+    send = ReadSession.send
+
+    def counting(self: ReadSession, *args: Any, on_page: Any, **more: Any) -> None:
+        def count(page: Page) -> None:
+            nonlocal counted
+            counted += page.row_count
+            on_page(page)
+
+        send(self, *args, on_page=count, **more)
+
+    monkeypatch.setattr(ReadSession, "send", counting)
+    reader.prepareForTriggerAvailableNow()
+    # Of the first batch, it is not known how dense the rows are.
+    start, batches, counted = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()), 1, 0
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) is not start:
+        start, batches = json.loads(json.dumps(end)), batches + 1
+    assert 20 <= batches <= 30
+    assert counted <= 1.2 * 2_000
+    # Nothing is counted while there is nothing new.
+    counted = 0
+    for _ in range(3):
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) is start
+    assert counted == 0
 
 
 @pytest.mark.parametrize("available_now", [False, True])

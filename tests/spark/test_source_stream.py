@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -73,7 +74,7 @@ def run(
         assert query.awaitTermination(1500)
     finally:
         query.stop()
-    return [progress.sources[0].json for progress in query.recentProgress]
+    return [json.loads(progress.sources[0].json) for progress in query.recentProgress]
 
 
 def test_a_query_from_the_head_whose_first_batches_fail_continues_where_it_began(
@@ -131,8 +132,11 @@ def test_batches_windows_and_restarts_repeat_and_lose_nothing(
     assert ids_in(spark, output) == Counter(e.id for e in events)
 
     write(session, f"{keyspace}.t", seed=12, count=50)
-    tuned = options(keyspace, "t", mode="events", parallelism=3, pageSize=7, startingPosition="latest")
-    assert copy(spark, tuned, output, checkpoint)
+    given = {"parallelism": 3, "pageSize": 7, "startingPosition": "latest", "maxRowsPerTrigger": 20}
+    tuned = options(keyspace, "t", mode="events", **given)
+    sizes = [batch["numInputRows"] for batch in copy(spark, tuned, output, checkpoint)]
+    assert len(sizes) >= 3
+    assert all(size <= 20 for size in sizes)
     assert ids_in(spark, output) == Counter(e.id for e in events_of(stream))
     copy(spark, tuned, output, checkpoint)
     assert ids_in(spark, output) == Counter(e.id for e in events_of(stream))

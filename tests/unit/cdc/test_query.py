@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from rscylla._streamid import vnode_of
 from rscylla.cdc.driver import token_of_key
-from rscylla.cdc.query import ScanTask, StreamGroup, first_row_cql, group_streams, scan_cql, scan_values, tasks_for
+from rscylla.cdc.query import (
+    ScanTask,
+    StreamGroup,
+    first_row_cql,
+    group_streams,
+    scan_cql,
+    scan_values,
+    tasks_for,
+    times_cql,
+)
 from rscylla.cdc.routing import routing_key_of
 from rscylla.cdc.settings import StreamSettings
 from rscylla.cdc.walk import LogWindow
@@ -52,6 +61,7 @@ def test_the_log_is_read_past_the_cache_in_half_open_spans() -> None:
     assert 'FROM ks."Orders_scylla_cdc_log"' in cql
     assert '"cdc$time" >= ? AND "cdc$time" < ? BYPASS CACHE' in cql
     assert first_row_cql("ks", "t").endswith("PER PARTITION LIMIT 1 BYPASS CACHE")
+    assert times_cql("ks", "t") == first_row_cql("ks", "t").replace("PER PARTITION LIMIT 1 ", "")
 
 
 @given(st.integers(0, 4 * 10**15), st.integers(0, 9), st.binary(min_size=8, max_size=8))
