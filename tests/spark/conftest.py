@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spark_formats import FORMAT_CONFIG, TableFormat, one_at_a_time, runs_here
+from sparkapps import quick_environment
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
 if find_spec("pyspark") is None or find_spec("pyarrow") is None:
     collect_ignore_glob = ["test_*.py"]  # what is in the extra "spark" is tested where that is installed
-
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java that starts sooner and runs slower, which suits tests."""
-
-SPARK_PYTHON = Path(__file__).resolve().parents[1] / "support" / "spark_python"
-"""What Spark's own Python processes run when they start."""
 
 CONFIG = {
     "spark.ui.enabled": "false",
@@ -72,8 +67,7 @@ def spark(request: pytest.FixtureRequest, warehouse: Path) -> Iterator[SparkSess
 
     from rscylla.spark import ensure_java, with_format
 
-    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(SPARK_PYTHON), os.environ.get("PYTHONPATH")) if p)
+    os.environ |= quick_environment()
     ensure_java()
     builder = SparkSession.builder.master("local[2]").appName("rscylla-tests")
     for name, value in CONFIG.items():

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +16,7 @@ import pytest
 from histories import IMAGES, create, statements
 from pyspark.errors import StreamingQueryException
 from spark_oracle import events_of
+from sparkapps import SPARK_GAVE_UP, STARTS, SparkApp, more_files, wait_until
 
 import rscylla
 from rscylla._timeuuid import format_time
@@ -37,12 +33,6 @@ T = TypeVar("T")
 def write(session: rscylla.Session, table: str, *, seed: int, count: int) -> None:
     for statement in statements(seed, table, count):
         session.execute(statement)
-
-
-STARTS = 10
-SPARK_GAVE_UP = "Python worker failed to connect back"
-"""Spark gives the process of a streaming source ten seconds to start, and this cannot be changed: on a busy machine it
-takes several tries. A query that is started again goes on from its checkpoint."""
 
 
 def started_until_spark_can(start: Callable[[], T]) -> T:
@@ -154,7 +144,7 @@ def test_new_streams_inside_a_query(spark: SparkSession, options: MakeOptions, t
                 scylla.split_tablets("ks", "t", timedelta(0))
             else:
                 scylla.new_generation(timedelta(0))
-            wait_until(lambda n=seed - 20: newest_is_in_use(stream, n))
+            wait_until(lambda n=seed - 20: newest_is_in_use(stream, n), "the new streams are not in use")
             write(session, "ks.t", seed=seed, count=40)
         events = events_of(stream)
         assert len({rscylla.EventID.parse(e.id).generation for e in events}) == 3
@@ -188,16 +178,6 @@ def create_keyspace(session: rscylla.Session, name: str, *, tablets: bool) -> No
     )
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
-    """Wait until *condition* holds; fail if it never does."""
-    pause = threading.Event()
-    for _ in range(int(seconds / 0.05)):
-        if condition():
-            return
-        pause.wait(0.05)
-    pytest.fail("what was waited for did not come")
-
-
 # ---------------------------------------------------------------- kill -9
 
 KILLS = 10
@@ -219,51 +199,9 @@ def test_a_query_that_is_killed_ten_times_writes_every_change_once(
     point = f"{scylla_process.contact_points[0]}:{scylla_process.port}"
     positions = [given["startingPosition"], given["endingPosition"]]
     arguments = [point, vnodes, "t", given["windowSpan"], *positions, str(output), str(checkpoint)]
-    dice = random.Random(7)
-    log = tmp_path / "log"
-    kills, starts = 0, 0
-    while kills < KILLS:
-        with program([*arguments, "1"], log) as running:
-            # Sometimes right after a batch was committed, sometimes in the middle of one.
-            watched = checkpoint / dice.choice(["commits", "offsets"])
-            goal = numbered(watched) + dice.randint(1, 3)
-            wait_until(lambda w=watched, g=goal, r=running: numbered(w) >= g or r.poll() is not None, seconds=900)
-            kills += check_started(running.poll() is None, log)
-        starts += 1
-        assert starts < KILLS + STARTS
-    for _ in range(STARTS):
-        with program([*arguments, str(WINDOWS)], log) as running:
-            if check_started(running.wait(1500) == 0, log):
-                break
+    app = SparkApp(kill_spark.__file__, *arguments, evidence=tmp_path / "evidence")
+    # Sometimes right after a batch was committed, sometimes in the middle of one.
+    moments = [more_files(checkpoint / "commits"), more_files(checkpoint / "offsets")]
+    app.run_until_done(random.Random(7), kills=KILLS, moments=moments, last=[str(WINDOWS)])
     assert ids_in(spark, output) == Counter(e.id for e in events)
-    assert numbered(checkpoint / "commits") > KILLS
-
-
-def check_started(did: bool, log: Path) -> bool:
-    """Return whether the program *did* what it was to do; it may be excused, see ``SPARK_GAVE_UP``."""
-    text = log.read_text()
-    assert did or SPARK_GAVE_UP in text, text[-3000:]
-    return did
-
-
-def numbered(directory: Path) -> int:
-    """Return how many batches Spark has noted in a directory of the checkpoint."""
-    return len([p for p in directory.glob("*") if p.name.isdigit()])
-
-
-@contextmanager
-def program(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the query as a program; at the end it is killed with all that it started: Java, and Spark's workers."""
-    with log.open("wb") as out:
-        running = subprocess.Popen(
-            [sys.executable, kill_spark.__file__, *arguments],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # its environment is that of the tests' own session, which is quick to start
-        )
-        try:
-            yield running
-        finally:
-            with suppress(ProcessLookupError):  # it ended by itself
-                os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+    assert len(app.kills) == KILLS < len(list((checkpoint / "commits").glob("[0-9]*")))

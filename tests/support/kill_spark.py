@@ -1,7 +1,7 @@
 """A streaming query as a program of its own, for tests that kill it: copies a table's events to Parquet files.
 
-Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, output, checkpoint, and
-maxWindowsPerTrigger.
+Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, output, checkpoint, and, if it
+is not 1, maxWindowsPerTrigger.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rscylla.spark import ensure_java
 
 
 def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
-    start, until, output, checkpoint, windows = rest
+    start, until, output, checkpoint, windows = (*rest, "1")[:5]
     ensure_java()
     from pyspark.sql import SparkSession
 
