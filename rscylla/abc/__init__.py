@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from ..event import ChangeLike
+from ._batches import BatchProgress
 from ._consumers import (
     BulkConsumer,
     Committing,
@@ -49,6 +50,7 @@ from ._streams import (
 
 __all__ = [
     "NOBODY",
+    "BatchProgress",
     "BulkConsumer",
     "BulkStreamClient",
     "ChangeLike",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -16,7 +16,7 @@ import attrs
 
 from .. import _timeuuid as tu
 from .._slices import Slice
-from ..abc import CursorStore
+from ..abc import BatchProgress, CursorStore
 from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
@@ -80,6 +80,7 @@ class WindowPlan:
     max_rows: int | None
     on_expired: OnExpired
     stop: Stop = attrs.field(repr=False)
+    on_done: Callable[[BatchProgress], None] | None = None
 
     @classmethod
     def of(
@@ -92,6 +93,7 @@ class WindowPlan:
         max_rows: int | None,
         on_expired: OnExpired,
         stop: Stop | None,
+        on_done: Callable[[BatchProgress], None] | None = None,
     ) -> Self:
         """Return the plan for *stream* by the arguments of ``windows``. Warns of an unsafe lag.
 
@@ -114,7 +116,7 @@ class WindowPlan:
                 chosen.lag.total_seconds(),
             )
         caps = shortest // _MICROSECOND, longest // _MICROSECOND, max_rows
-        return cls(chosen, chosen.lag, *caps, on_expired, stop or Stop())
+        return cls(chosen, chosen.lag, *caps, on_expired, stop or Stop(), on_done)
 
 
 class WindowLoop(Iterator[T], Generic[T]):
@@ -148,6 +150,9 @@ class WindowLoop(Iterator[T], Generic[T]):
             probe_from_us=None,
         )
         self._open: tuple[Window, Walk] | None = None
+        self._plan = plan
+        self._began = 0.0  # when the open window was returned
+        self._rows: int | None = None  # of the open window, if they were counted
         self._ended = False
 
     @abstractmethod
@@ -175,6 +180,7 @@ class WindowLoop(Iterator[T], Generic[T]):
                     self._follower.walk = self._follower.walk.too_much(step)
                     continue
             self._open = window, self._follower.walk.read(step, rows)
+            self._began, self._rows = self._source.clock.monotonic(), rows
             return shown
         self._store.flush()
         raise StopIteration
@@ -185,6 +191,25 @@ class WindowLoop(Iterator[T], Generic[T]):
             window, walk = self._open
             self._move(EventID.parse(window.end), walk)
             self._open = None
+            if self._plan.on_done is not None:
+                self._plan.on_done(self._progress(window))
+
+    def _progress(self, window: Window) -> BatchProgress:
+        source, head_us = self._source, self._follower.watermark_us
+        behind_us = max(0, head_us - window.end_us)
+        return BatchProgress(
+            query=self._name,
+            batch=window.name,
+            start_us=window.start_us,
+            watermark_us=window.end_us,
+            head_us=head_us,
+            rows=self._rows,
+            seconds=source.clock.monotonic() - self._began,
+            # As few as there may be: windows at the head are at least as long as the shortest.
+            windows_behind=-(-behind_us // self._plan.longest_us) if behind_us >= self._plan.shortest_us else 0,
+            generation_us=window.generation * 1000,
+            log_ttl_s=source.table.ttl_s,
+        )
 
     def close(self) -> None:
         """End the iteration. The last returned window counts as not done, unless it was saved."""

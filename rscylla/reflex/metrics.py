@@ -34,7 +34,7 @@ from ..event import Event
 from ..options import SAFE_LAG
 from ._activity import Activity
 
-__all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for", "outcome_of", "series_of"]
+__all__ = ["ConsumerSeries", "Consuming", "Histogram", "Metrics", "metrics_for", "outcome_of", "series_of"]
 
 COUNTERS = (
     *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
@@ -46,7 +46,7 @@ LATENCY_BUCKETS = (0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 300.0)
 LATE_BUCKETS = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-class _Histogram:
+class Histogram:
     """Counts by bucket. Guarded by the lock of its owner, so that an event takes one lock for all of its metrics."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -95,9 +95,9 @@ class ConsumerSeries:
         self._counts = dict.fromkeys(COUNTERS, 0)
         self.run_errors: dict[str, int] = {}
         self._histograms = {
-            "age": _Histogram(AGE_BUCKETS),
-            "latency": _Histogram(LATENCY_BUCKETS),
-            "late_by": _Histogram(LATE_BUCKETS),
+            "age": Histogram(AGE_BUCKETS),
+            "latency": Histogram(LATENCY_BUCKETS),
+            "late_by": Histogram(LATE_BUCKETS),
         }
         # Of each consumed event that is not counted yet: age in us, seconds taken, and how often it counts as consumed.
         self._noted: list[float] = []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .java import ensure_java as ensure_java
     from .local import check_spark as check_spark
     from .local import local_spark as local_spark
+    from .metrics import QueryMetrics as QueryMetrics
     from .pipeline.history import history as history
     from .pipeline.latest import latest as latest
     from .pipeline.snapshots import Snapshot as Snapshot
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MergeTable",
     "ParquetTable",
+    "QueryMetrics",
     "ScyllaCdcDataSource",
     "ScyllaTable",
     "Sink",
@@ -57,6 +59,7 @@ __all__ = [
 _HOMES = {
     "MergeTable": ".sinks.merge",
     "ParquetTable": ".sinks.parquet",
+    "QueryMetrics": ".metrics",
     "ScyllaCdcDataSource": ".source",
     "ScyllaTable": ".sinks.scylla",
     "Sink": ".sinks.sink",

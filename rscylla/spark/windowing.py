@@ -6,12 +6,12 @@ The driver only plans: the executors read the rows of a window when an action ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .. import _timeuuid as tu
-from ..abc import CursorStore
+from ..abc import BatchProgress, CursorStore
 from ..cdc.source import OnExpired, Source
 from ..cdc.stream import Stream
 from ..cdc.windowing import Window, WindowLoop, WindowPlan
@@ -76,6 +76,7 @@ def windows(
     max_rows: int | None = None,
     on_expired: OnExpired = "raise",
     stop: Stop | None = None,
+    on_done: Callable[[BatchProgress], None] | None = None,
 ) -> Windows:
     """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
 
@@ -108,6 +109,8 @@ def windows(
         on_expired: what to do if the cursor is older than the log's TTL: ``"raise"``, or continue at the ``"oldest"``
             row.
         stop: ends the loop after the current window.
+        on_done: called with the progress of each window after its cursor was saved, such as
+            ``QueryMetrics().metrics``. An error in it ends the loop; the window is not delivered again.
 
     Raises:
         MissingLag, ConfigError: an option is missing or invalid.
@@ -122,6 +125,7 @@ def windows(
         max_rows=max_rows,
         on_expired=on_expired,
         stop=stop,
+        on_done=on_done,
     )
     source = stream.describe()
     settings = read_options(stream, source, plan.lag, mode, read or {})

@@ -19,6 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore, ScyllaDeadLetters, ScyllaLease
+from rscylla.abc import BatchProgress
+from rscylla.reflex.batch_metrics import batch_metrics_for
 
 MONITORING = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 RULES = MONITORING / "prometheus-rules.yml"
@@ -150,6 +152,10 @@ def test_what_rules_and_dashboard_ask_for_is_in_the_scrape_of_a_running_service(
     shop: Shop, registry: CollectorRegistry
 ) -> None:
     shop.refuses.add(3)
+    queries = batch_metrics_for(registry)
+    queries.query("lake").started()
+    span = {"start_us": 1, "watermark_us": 2, "head_us": 3}
+    queries(BatchProgress(query="lake", batch="1", **span, rows=4, seconds=5, windows_behind=6, log_ttl_s=7))
     with shop.service(registry) as service:
         shop.write("orders", 1, 2, 3, 4)
         until(lambda: shop.ids("orders") == [1, 2, 4], "the orders that can be handled")

@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla import spark as rs
 from rscylla._timeuuid import datetime_of, us_of
+from rscylla.abc import BatchProgress
 from rscylla.embedded import EmbeddedScylla
 from rscylla.embedded.clock import ManualClock as ServerClock
+from rscylla.reflex.batch_metrics import batch_metrics_for
 from rscylla.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -116,6 +119,43 @@ def test_windows_follow_each_other_without_gap_up_to_the_head(box: Box) -> None:
         assert frame.given["lag"] == "30000000 us"
     assert len({w.name for w, _ in found}) == len(found)
     assert list(box.windows(TO_HEAD)) == []
+
+
+def test_each_window_that_is_done_is_told(box: Box) -> None:
+    box.pass_(600)
+    told: list[BatchProgress] = []
+    metrics = batch_metrics_for(CollectorRegistry())
+    spark = FakeSpark(lambda given: 7)
+    found = []
+    for window, _ in box.windows(TO_HEAD, spark=spark, longest=timedelta(minutes=3), max_rows=100, on_done=told.append):
+        found.append(window)
+        assert len(told) == len(found) - 1, "a window is done when the next one is asked for"
+        box.clock.advance(2)
+    assert [(t.batch, t.start_us, t.watermark_us) for t in told] == [(w.name, w.start_us, w.end_us) for w in found]
+    assert {(t.query, t.rows, t.seconds, t.log_ttl_s) for t in told} == {(NAME, 7, 2.0, 3600)}
+    assert [t.windows_behind for t in told][-2:] == [1, 0]
+    assert told[0].generation_us == box.generation_us()
+    for each in told:
+        metrics(each)
+    assert (metrics.query(NAME).rows, metrics.query(NAME).batches) == (7 * len(found), len(found))
+
+
+def test_a_window_is_not_repeated_because_telling_failed(box: Box) -> None:
+    box.pass_(600)
+
+    def fail(done: BatchProgress) -> None:
+        raise RuntimeError("no")
+
+    first: list[rs.Window] = []
+
+    def work() -> None:
+        for window, _ in box.windows(TO_HEAD, longest=timedelta(minutes=3), on_done=fail):
+            first.append(window)
+
+    with pytest.raises(RuntimeError, match="no"):
+        work()
+    assert len(first) == 1
+    assert box.cursor_us() == first[0].end_us
 
 
 def test_a_failed_body_leaves_the_cursor_and_the_window_is_repeated(box: Box) -> None:

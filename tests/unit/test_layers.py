@@ -85,7 +85,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.reflex": GROUND,
     "rscylla.base": (*GROUND, "rscylla.cdc"),
     "rscylla.replicate": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex"),
-    "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc"),
+    "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex.batch_metrics"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "rscylla.debezium": (
         *GROUND,
@@ -156,7 +156,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "tenacity": ("rscylla._retry",),
     "pybreaker": ("rscylla.reflex.breaker",),
     "opentelemetry": ("rscylla.reflex.tracing",),
-    "prometheus_client": ("rscylla.reflex", "rscylla.aio", "rscylla.cli"),
+    "prometheus_client": ("rscylla.reflex", "rscylla.aio", "rscylla.cli", "rscylla.spark.metrics"),
     "typer": ("rscylla.cli",),
     "rich": ("rscylla.cli",),
     "lark": ("rscylla.embedded",),
