@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..cdc.windowing import Window as Window
+    from .bars import JobProgress as JobProgress
+    from .bars import spark_progress as spark_progress
     from .failures import spark_errors as spark_errors
     from .formats import format_settings as format_settings
     from .formats import with_format as with_format
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from .windowing import windows as windows
 
 __all__ = [
+    "JobProgress",
     "MergeTable",
     "ParquetTable",
     "QueryMetrics",
@@ -52,11 +55,13 @@ __all__ = [
     "register",
     "snapshot",
     "spark_errors",
+    "spark_progress",
     "windows",
     "with_format",
 ]
 
 _HOMES = {
+    "JobProgress": ".bars",
     "MergeTable": ".sinks.merge",
     "ParquetTable": ".sinks.parquet",
     "QueryMetrics": ".metrics",
@@ -76,6 +81,7 @@ _HOMES = {
     "register": ".source",
     "snapshot": ".pipeline.snapshots",
     "spark_errors": ".failures",
+    "spark_progress": ".bars",
     "windows": ".windowing",
     "with_format": ".formats",
 }

@@ -158,7 +158,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("rscylla.reflex.tracing",),
     "prometheus_client": ("rscylla.reflex", "rscylla.aio", "rscylla.cli", "rscylla.spark.metrics"),
     "typer": ("rscylla.cli",),
-    "rich": ("rscylla.cli",),
+    "rich": ("rscylla.cli", "rscylla.spark.bars"),
     "lark": ("rscylla.embedded",),
     "sortedcontainers": ("rscylla.embedded",),
     "lz4": ("rscylla.embedded",),
