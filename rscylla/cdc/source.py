@@ -38,7 +38,7 @@ from .table import LoggedTable, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
-__all__ = ["OnExpired", "Source", "row_left_s"]
+__all__ = ["OnExpired", "Source", "row_left_s", "streams_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -54,6 +54,8 @@ LIST_MARGIN_US = 15_000_000
 
 STREAMS_ATTEMPTS = 6
 """Attempts of a metadata read; the pauses between them add up to 3 to 6 s."""
+
+_BACKOFF = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
 
 CLOCKS_ATTEMPTS = 3
 """Attempts to get the time of at least one node, before the client's clock is used instead."""
@@ -87,6 +89,19 @@ def row_left_s(session: ReadSession, table: LoggedTable, cursor: EventID) -> lis
     return []
 
 
+def streams_of(topology: Topology, generation: Generation, clock: Clock, stop: Stop) -> tuple[bytes, ...]:
+    """Return the streams of *generation*, with retries while nodes fail or have not received the set yet. Blocks.
+
+    Raises:
+        NoStreams, Stopped, SourceError: see ``Topology.streams``.
+    """
+    return _retried(lambda: topology.streams(generation), clock, stop)
+
+
+def _retried(read: Callable[[], T], clock: Clock, stop: Stop) -> T:
+    return retry(read, attempts=STREAMS_ATTEMPTS, backoff=_BACKOFF, clock=clock, stop=stop)
+
+
 class Source:
     """What is known about a table's log. Used by one thread at a time. All methods may block on small queries.
 
@@ -98,7 +113,6 @@ class Source:
         self.session = session = session.until(stop)
         self.clock = clock
         self._stop = stop
-        self._backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
         began = clock.monotonic()
         self.table: LoggedTable = read_table(session, keyspace, table)
         self.lifetimes = Lifetimes.of(self.table)
@@ -130,7 +144,7 @@ class Source:
         retry(
             self._sample_clocks,
             attempts=CLOCKS_ATTEMPTS,
-            backoff=self._backoff,
+            backoff=_BACKOFF,
             clock=self.clock,
             stop=self._stop,
             exhausted=lambda error: log.warning("%s: %s; using this machine's clock", self.table.full_name, error),
@@ -251,11 +265,11 @@ class Source:
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
         """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""
-        return self._retried(lambda: self.topology.streams(generation))
+        return streams_of(self.topology, generation, self.clock, self._stop)
 
     def _retried(self, read: Callable[[], T]) -> T:
         """Return the result of *read*, with retries while nodes fail or have not received the data yet."""
-        return retry(read, attempts=STREAMS_ATTEMPTS, backoff=self._backoff, clock=self.clock, stop=self._stop)
+        return _retried(read, self.clock, self._stop)
 
     # ------------------------------------------------------------ positions
 

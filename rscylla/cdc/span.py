@@ -21,7 +21,7 @@ from .table import LoggedTable, read_table
 from .topology import Generation
 from .walk import LogWindow, Probe, Read, Walk, Width
 
-__all__ = ["Span", "SpanReader"]
+__all__ = ["Span", "SpanReader", "SpanShare"]
 
 FIRST_WIDTH_US = 10_000_000
 """Width of the first window; later ones adapt to the rows found."""
@@ -41,6 +41,30 @@ class Span:
     window: LogWindow
     streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
+
+
+@attrs.frozen
+class SpanShare:
+    """A span without its streams: part number ``part`` of ``parts`` equal parts of the streams of its generation.
+
+    Whoever reads it looks the streams up. A plan of many spans stays small: a stream id takes 16 bytes, and there may
+    be 100,000 in a generation.
+    """
+
+    table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
+    window: LogWindow
+    part: int
+    parts: int
+    after: bytes = b""
+
+    def of(self, streams: tuple[bytes, ...]) -> Span:
+        """Return the span; *streams* are all streams of the generation, as ``Topology.streams`` returns them."""
+        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after)
+
+
+def share_of(streams: tuple[bytes, ...], part: int, parts: int) -> tuple[bytes, ...]:
+    """Return part number *part* of *parts* equal parts of *streams*."""
+    return streams[len(streams) * part // parts : len(streams) * (part + 1) // parts]
 
 
 class SpanReader:

@@ -12,7 +12,7 @@ from ..cdc.count import RowCounter
 from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
-from ..cdc.span import Span
+from ..cdc.span import Span, SpanShare, share_of
 from ..cdc.topology import Generation, generation_at
 from ..cdc.walk import Hole, LogWindow, windows_between
 from ..clock import Stop, SystemClock
@@ -21,11 +21,17 @@ from ..event import EventID
 from .options import Options, Position
 from .session import session_for
 
-__all__ = ["MAX_PARTITIONS", "Plan", "open_source", "spans_between", "view_of"]
+__all__ = ["MAX_PARTITIONS", "Plan", "open_source", "view_of"]
 
 log = logging.getLogger("rscylla")
 
 MAX_PARTITIONS = 100_000
+
+MOST_STREAMS = 500_000
+"""A plan contains at most about so many stream ids, of 20 bytes each; executors look the others up."""
+
+MANY = 8
+"""In more generations than this, a generation is divided into fewer parts."""
 
 
 def open_source(options: Options) -> Source:
@@ -120,7 +126,7 @@ class Plan:
         promised: bool = True,
         since_us: int = 0,
         most_us: int | None = None,
-    ) -> list[Span]:
+    ) -> list[Span | SpanShare]:
         """Return spans that contain all rows from *start_us* to *end_us*, each exactly once.
 
         Args:
@@ -135,17 +141,33 @@ class Plan:
         source, options = self.source, self.options
         generations = source.generations_until(end_us, options.lag_us)
         start_us = self._within_ttl(start_us, end_us, promised=promised, since_us=since_us)
-        spans = []
-        for window in windows_between(generations, start_us, end_us):
-            streams = source.streams(Generation(window.generation))
-            spans += spans_between(window, streams, options, most_us)
+        windows = windows_between(generations, start_us, end_us)
+        spans: list[Span | SpanShare] = []
+        shipped = 0
+        for window in windows:
+            streams = None
+            if shipped < MOST_STREAMS or options.streams_per_partition is not None:
+                streams = source.streams(Generation(window.generation))
+            count = None if streams is None else len(streams)
+            parts, pieces = _division(window, count, len(windows), options, most_us)
             # Checked inside the loop, so that a mistyped windowSpan does not fill the memory first.
-            if len(spans) > MAX_PARTITIONS:
+            if len(spans) + parts * pieces > MAX_PARTITIONS:
                 raise ConfigError(
                     f"the read would have more than {MAX_PARTITIONS:,} partitions; increase the options windowSpan or "
                     "streamsPerPartition, or omit them"
                 )
-        return [Span(source.table, s.window, s.streams, after) for s in spans]
+            shipped += pieces * (count or 0)
+            shares = [
+                SpanShare(source.table, piece, part, parts, after)
+                for piece in _cut(window, pieces)
+                for part in range(parts)
+            ]
+            if streams is None or shipped > MOST_STREAMS:
+                spans += shares
+            else:
+                groups = [share_of(streams, part, parts) for part in range(parts)]
+                spans += (Span(s.table, s.window, groups[s.part], s.after) for s in shares)
+        return spans
 
     def learn_ttl(self, ttl_s: int | None) -> None:
         """Use *ttl_s*, unless None, as the TTL of the oldest rows, if the schema does not show it."""
@@ -176,30 +198,29 @@ class Plan:
         log.error("%s; continuing with the remaining rows because failOnDataLoss is false", text)
 
 
-def spans_between(
-    window: LogWindow, streams: tuple[bytes, ...], options: Options, most_us: int | None = None
-) -> list[Span]:
-    """Return *window* split by streams, and also by time if there are too few streams to keep all executors busy.
+def _division(
+    window: LogWindow, streams: int | None, windows: int, options: Options, most_us: int | None
+) -> tuple[int, int]:
+    """Return into how many parts by streams, and into how many by time, *window* is divided.
 
-    The table of the spans is None; the caller sets it.
+    It is divided by time, too, if there are too few streams to keep all executors busy.
+
+    Args:
+        streams: how many there are; None: unknown.
+        windows: in how many generations the read is.
+        most_us: the longest part.
     """
-    size = options.streams_per_partition or -(-len(streams) // options.parallelism)
-    groups = [streams[at : at + size] for at in range(0, len(streams), size)]
-    pieces = 1
-    if options.streams_per_partition is None and len(groups) < options.parallelism:
-        pieces = -(-options.parallelism // len(groups))
-    return [
-        Span(None, part, group)  # type: ignore[arg-type]
-        for part in _cut(window, pieces, most_us)
-        for group in groups
-    ]
+    pieces = 1 if most_us is None else -(-window.span_us // most_us)
+    if options.streams_per_partition is not None and streams is not None:
+        return -(-streams // options.streams_per_partition), pieces
+    # Rows may all be in one generation, so each is for all executors, unless they are very many.
+    wanted = min(options.parallelism, max(1, -(-MANY * options.parallelism // windows)))
+    parts = wanted if streams is None else min(wanted, streams)
+    return parts, min(max(pieces, -(-wanted // parts)), window.span_us)
 
 
-def _cut(window: LogWindow, pieces: int, most_us: int | None) -> Iterator[LogWindow]:
-    """Yield *window* in equal parts: at least *pieces*, unless some would be empty, each at most *most_us* long."""
-    if most_us is not None:
-        pieces = max(pieces, -(-window.span_us // most_us))
-    pieces = min(pieces, window.span_us, MAX_PARTITIONS + 1)
+def _cut(window: LogWindow, pieces: int) -> Iterator[LogWindow]:
+    """Yield *window* in so many equal parts."""
     edges = [window.start_us + window.span_us * i // pieces for i in range(pieces + 1)]
     for start_us, end_us in pairwise(edges):
         yield LogWindow(window.generation, start_us, end_us)

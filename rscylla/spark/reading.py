@@ -11,12 +11,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
 from ..cdc.scan import Limits
-from ..cdc.span import Span, SpanReader
+from ..cdc.source import streams_of
+from ..cdc.span import Span, SpanReader, SpanShare
 from ..cdc.table import LoggedTable
+from ..cdc.topology import Generation
 from ..clock import Stop, SystemClock
 from ..errors import TableChanged
 from .options import Connection
-from .session import session_for
+from .session import session_for, topology_of
 
 __all__ = ["SpanRead", "check_schema"]
 
@@ -39,9 +41,12 @@ class SpanRead:
     page_size: int
     keep_dollar: bool
 
-    def batches(self, span: Span) -> Iterator[Any]:
+    def batches(self, span: Span | SpanShare) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads."""
         stop = Stop()
+        if isinstance(span, SpanShare):
+            topology = topology_of(self.connection, span.table.keyspace, span.table.name)
+            span = span.of(streams_of(topology, Generation(span.window.generation), SystemClock(), stop))
         session = session_for(self.connection)
         limits = Limits(page_size=self.page_size)
         reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)

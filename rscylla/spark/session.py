@@ -10,12 +10,14 @@ import atexit
 import threading
 
 from ..cdc.driver import ReadSession, connect, consistency_named
+from ..cdc.topology import Topology, topology_for
 from .options import Connection
 
-__all__ = ["close_sessions", "session_for"]
+__all__ = ["close_sessions", "session_for", "topology_of"]
 
 _lock = threading.Lock()
 _sessions: dict[Connection, ReadSession] = {}
+_topologies: dict[tuple[Connection, str, str], Topology] = {}
 
 
 def session_for(connection: Connection) -> ReadSession:
@@ -45,11 +47,26 @@ def session_for(connection: Connection) -> ReadSession:
         return found
 
 
+def topology_of(connection: Connection, keyspace: str, table: str) -> Topology:
+    """Return the topology of a table, which keeps the last stream sets that were read. Thread-safe; blocks.
+
+    Raises:
+        ConfigError, ConnectionFailed, AuthenticationFailed, SourceError: the session cannot be opened, or not be asked.
+    """
+    session = session_for(connection)
+    place = connection, keyspace, table
+    with _lock:
+        if place not in _topologies:
+            _topologies[place] = topology_for(session, keyspace, table)
+        return _topologies[place]
+
+
 def close_sessions() -> None:
     """Close all sessions of this process; the next use opens new ones. Called when the process ends."""
     with _lock:
         sessions = list(_sessions.values())
         _sessions.clear()
+        _topologies.clear()
     for session in sessions:
         session.session.cluster.shutdown()
 

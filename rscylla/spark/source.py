@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from ..cdc.span import Span
+from ..cdc.span import Span, SpanShare
 from ..cdc.table import dropped_columns
 from ..cdc.topology import Generation
 from ..errors import ConfigError, RscyllaError
@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._plan: Plan | None = None
         self._end_us: int | None = None
         self._next: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self._planned: tuple[tuple[dict[str, Any], dict[str, Any]], list[Span]] | None = None
+        self._planned: tuple[tuple[dict[str, Any], dict[str, Any]], list[Span | SpanShare]] | None = None
         self._split: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         spans = known[1] if known is not None and known[0] == (start, end) else self._spans(start, end)
         return [InputPartition(span) for span in spans]
 
-    def _spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span]:
+    def _spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span | SpanShare]:
         plan = self._opened()
         first, last = Offset.of(start), Offset.of(end)
         if first.chosen and last.begin is not None:

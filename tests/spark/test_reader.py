@@ -26,7 +26,8 @@ from rscylla.cdc import columnar, spanbatches
 from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.cdc.pages import Page
 from rscylla.cdc.scan import Limits
-from rscylla.cdc.span import SpanReader
+from rscylla.cdc.span import Span, SpanReader, SpanShare
+from rscylla.cdc.walk import LogWindow
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
@@ -218,6 +219,44 @@ def sequences(rows: list[Row]) -> list[bytes]:
 
 def positions(events: list[rscylla.ChangeEvent]) -> list[bytes]:
     return [event.position for event in events]
+
+
+# ---------------------------------------------------------------- many streams and generations
+
+
+@pytest.mark.parametrize("known", [0, 20])
+def test_a_plan_does_not_grow_with_streams_and_generations_beyond_a_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """Executors look up the streams, and read each change once."""
+    for _ in range(4):
+        world.write(40, every=timedelta(milliseconds=100))
+        switch(world)
+    world.write(40, every=timedelta(milliseconds=100))
+    world.clock.advance(31)
+    expected = sequences(world.batch(windowSpan="9s"))
+    assert len(expected) == world.written
+    monkeypatch.setattr(planning, "MOST_STREAMS", known)
+    monkeypatch.setattr(planning, "MANY", 1)
+    source = world.source(windowSpan="9s")
+    reader = source.reader(schema=source.schema())
+    partitions = reader.partitions()
+    shares = [p.value for p in partitions if isinstance(p.value, SpanShare)]
+    spans = [p.value for p in partitions if isinstance(p.value, Span)]
+    assert shares
+    assert sum(len(span.streams) for span in spans) <= known
+    assert sequences(rows_of(reader, partitions)) == expected
+    assert {share.parts for share in shares if share.window.generation != shares[0].window.generation} == {1}
+
+
+@pytest.mark.parametrize("world", ["vnodes"], indirect=True)
+def test_a_share_has_each_stream_once_however_few_there_are(world: World) -> None:
+    table = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe().table
+    streams = tuple(bytes([i]) for i in range(7))
+    for parts in (1, 3, 7, 16):
+        shares = [SpanShare(table, LogWindow(0, 0, 9), part, parts).of(streams).streams for part in range(parts)]
+        assert sum(shares, ()) == streams
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 # ---------------------------------------------------------------- streaming
