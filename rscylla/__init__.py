@@ -11,6 +11,7 @@ import logging as _logging
 import typing as _typing
 
 from ._letters import DeadLetter, KeptChange, KeptEvent
+from .cdc.arrow import ArrowRows, ArrowWindows, windows_as_arrow
 from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
 from .cdc.checkup import diagnose
 from .cdc.columns import ColumnChange, ColumnState
@@ -99,6 +100,8 @@ __all__ = [
     "NO_FATE",
     "OFFICE_HOURS",
     "Ack",
+    "ArrowRows",
+    "ArrowWindows",
     "AuthenticationFailed",
     "Backoff",
     "Bound",
@@ -196,6 +199,7 @@ __all__ = [
     "to_json",
     "traced",
     "windows",
+    "windows_as_arrow",
 ]
 
 __version__: str

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import attrs
 import pyarrow as pa
 
+from ..errors import ConfigError
 from ..types.arrow import TIMESTAMP, arrow_type, builder_for, times_of
 from .changeview import ChangeView
 from .columnar import ROWS_A_BATCH, Changes, built, naming, schema_of, timestamps
@@ -51,8 +52,10 @@ def view_for(mode: Mode, layout: Layout, *, keep_dollar: bool = False) -> LogVie
     """Return the view of *mode* for pages of *layout*.
 
     Raises:
-        ConfigError: two columns would have the same name.
+        ConfigError: there is no such mode, or two columns would have the same name.
     """
+    if mode not in get_args(Mode):
+        raise ConfigError(f"mode must be 'changes', 'log' or 'events', not {mode!r}")
     if mode == "log":
         return LogView(layout, keep_dollar=keep_dollar)
     return ChangeView(layout) if mode == "changes" else EventView(layout)

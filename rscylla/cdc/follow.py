@@ -8,9 +8,11 @@ from datetime import timedelta
 import attrs
 
 from .._timeuuid import us_of
+from ..errors import TableChanged
 from ..event import EventID
 from ..options import StreamOptions
 from .source import OnExpired, Source
+from .table import LOG_DROP_AHEAD_US, LoggedTable
 from .topology import Generation
 from .walk import PROBE_FROM_US, End, Hole, Probe, Read, Skip, Switch, Wait, Walk, Width
 
@@ -99,6 +101,40 @@ class Follower:
         """Return whether promised rows between the two times have expired by now."""
         since_us = max(since_us, self.promised_us)
         return since_us < until_us and self._source.missed(since_us, until_us) is not None
+
+    def report_lost_keys(self, table: LoggedTable, end_us: int) -> None:
+        """Report that rows before *end_us* were left out because *table* no longer has their keys, if promised.
+
+        Raises:
+            TableChanged: they were promised, and the policy is to raise.
+        """
+        if end_us <= self.promised_us:
+            return
+        if self._on_expired == "raise":
+            raise TableChanged(
+                f"{table.lost_keys}; repair the consumer's data, then reset its cursor to that time or later, or "
+                "open the stream with on_expired='oldest'"
+            )
+        self._source.skip_gap(table.lost_keys)
+        assert table.renamed_us is not None
+        # Reported once until this time is reached.
+        self.promised_us = max(self.promised_us, table.renamed_us + LOG_DROP_AHEAD_US)
+
+    def check_kept(self, start_us: int, end_us: int) -> None:
+        """Report it if promised rows between the two times may have expired before they were read just now.
+
+        Raises:
+            CursorExpired: they may, and the policy is to raise.
+            TableChanged, TableNotFound, CDCDisabled, SourceError: what was read may be of another log; see
+                ``Source.confirm``.
+        """
+        start_us = max(start_us, self.promised_us)
+        hole = self._source.missed(start_us, end_us) if start_us < end_us else None
+        if hole is not None:
+            hole = attrs.evolve(hole, end_us=min(hole.end_us, end_us))
+            self._source.pass_over(hole, self._on_expired, promised=True)
+        # The rows may be read long after the window was planned: at any time until now, they are to be of this log.
+        self._source.confirm(max(end_us, self._source.node_clocks.slowest_us()))
 
     def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
         """Report what was promised of *hole*, and continue at the first rows after it that a node may still return."""

@@ -10,7 +10,7 @@ import attrs
 
 from .._slices import Slice
 from ..clock import Stop
-from ..errors import HeadReached, QueryFailed, TableChanged
+from ..errors import HeadReached, QueryFailed
 from ..event import EventID
 from ..options import StreamOptions
 from .driver import token_of_key
@@ -23,7 +23,6 @@ from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
 from .slices import part_of
 from .source import Source
-from .table import LOG_DROP_AHEAD_US
 from .topology import Generation
 from .walk import End, LogWindow, Probe, Read, Switch, Wait, Walk, Width
 
@@ -301,7 +300,7 @@ class Reader:
         walk = self._walk.read(step, len(rows), size)
         self._slow_down(len(rows))
         if rows.leave_out_lost_keys(self._source.table, step.window.start_us, self._skip):
-            self._report_lost_keys(step.window)
+            self._follower.report_lost_keys(self._source.table, step.window.end_us)
         if len(self._slices) == 1:
             self._part.keep_own(rows, token_of_key)
         rows.sort()
@@ -347,18 +346,3 @@ class Reader:
         except QueryFailed:
             self._source.reread_table()  # raises a more precise error if the table was dropped or created again
             raise
-
-    def _report_lost_keys(self, window: LogWindow) -> None:
-        """Report that rows of *window* lack their key if they were promised. Raises unless the policy is to skip."""
-        table = self._source.table
-        if window.end_us <= self._follower.promised_us:
-            return
-        if self._settings.on_expired == "raise":
-            raise TableChanged(
-                f"{table.lost_keys}; repair the consumer's data, then reset its cursor to that time or later, or "
-                "open the stream with on_expired='oldest'"
-            )
-        self._source.skip_gap(table.lost_keys)
-        assert table.renamed_us is not None
-        reported_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
-        self._follower.promised_us = max(self._follower.promised_us, reported_us)

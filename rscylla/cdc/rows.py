@@ -287,21 +287,25 @@ class Layouts:
         Raises:
             MetadataError: a column that every log has, or a key column of the table, is missing.
         """
+        return self.of_columns(page.columns, table)
+
+    def of_columns(self, columns: tuple[Column, ...], table: LoggedTable) -> Layout:
+        """Return the layout of a page with *columns*; as ``of``."""
         # Nearly all pages have the same objects: to compare them costs nothing, to hash them 0.1 ms.
         last = self._last
-        if last is not None and last[0] is page.columns and last[1] is table.columns:
+        if last is not None and last[0] is columns and last[1] is table.columns:
             return last[2]
-        key = page.columns, table.columns
+        key = columns, table.columns
         layout = self._known.get(key)
         if layout is None:
             self._remember(table)
-            if not _fits(page.columns, table):
+            if not _fits(columns, table):
                 table = self._reread()
                 self._remember(table)
-            layout = self._known.get((page.columns, table.columns))
+            layout = self._known.get((columns, table.columns))
             if layout is None:
-                layout = Layout.of(page.columns, table, [t for t in self._tables if t.columns != table.columns])
-            self._known[key] = self._known[page.columns, table.columns] = layout
+                layout = Layout.of(columns, table, [t for t in self._tables if t.columns != table.columns])
+            self._known[key] = self._known[columns, table.columns] = layout
         self._last = (*key, layout)
         return layout
 

@@ -10,12 +10,23 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from .batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
+from .driver import ReadSession, ReadStatement
 from .pages import Page
+from .query import scan_cql
 from .rows import Layout, LogRows, new_rows
 from .span import Span, SpanReader
 from .table import LoggedTable
 
-__all__ = ["check_schema", "span_batches"]
+__all__ = ["check_schema", "span_batches", "statement_of"]
+
+
+def statement_of(session: ReadSession, table: LoggedTable, page_size: int) -> ReadStatement:
+    """Return the statement that reads the log of *table*, with the columns that it has now. Blocks."""
+    return session.prepare(
+        scan_cql(table.keyspace, table.name),
+        page_size=page_size,
+        doing=f"preparing to read the log of {table.full_name}",
+    )
 
 
 def span_batches(

@@ -53,10 +53,8 @@ class EventWindow(Sequence[ChangeEvent]):
 
         A table that was altered within the window is such a case.
         """
-        if mode not in ("changes", "log", "events"):
-            raise ConfigError(f"mode must be 'changes', 'log' or 'events', not {mode!r}")
         try:
             from .batches import table_of
         except ImportError as e:
-            raise ConfigError("to_arrow requires pyarrow and numpy; pip install pyarrow numpy") from e
+            raise ConfigError("to_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
         return table_of(mode, self._rows, self._events[0].order_key[0], self._after, joined=self._joined)

@@ -109,6 +109,8 @@ class WindowPlan:
             raise ConfigError("shortest and longest must be more than zero, and shortest must not be above longest")
         if max_rows is not None and max_rows < 1:
             raise ConfigError(f"max_rows must be at least 1, or None, not {max_rows}")
+        if on_expired not in ("raise", "oldest"):
+            raise ConfigError(f"on_expired must be 'raise' or 'oldest', not {on_expired!r}")
         if chosen.lag < SAFE_LAG:
             log.warning(
                 "the windows of %s have a lag of %g s; below 30 s, rows may be missed",

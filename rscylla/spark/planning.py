@@ -9,10 +9,10 @@ from itertools import pairwise
 from .._timeuuid import datetime_of
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
 from ..cdc.count import RowCounter
-from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span, SpanShare, share_of
+from ..cdc.spanbatches import statement_of
 from ..cdc.topology import Generation, generation_at
 from ..cdc.walk import Hole, LogWindow, windows_between
 from ..clock import Stop, SystemClock
@@ -46,11 +46,7 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
         ConfigError: two columns would have the same name.
     """
     table = source.table
-    statement = source.session.prepare(
-        scan_cql(table.keyspace, table.name),
-        page_size=options.page_size,
-        doing=f"preparing to read the log of {table.full_name}",
-    )
+    statement = statement_of(source.session, table, options.page_size)
     layout = Layout.of(statement.columns, table)
     return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar)
 

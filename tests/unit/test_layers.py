@@ -78,8 +78,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "rscylla.cdc.spanbatches": (
         *GROUND,
-        *(f"rscylla.cdc.{name}" for name in ("batches", "changeview", "columnar", "eventview", "pages", "rows")),
-        *("rscylla.cdc.span", "rscylla.cdc.table"),
+        *(f"rscylla.cdc.{name}" for name in ("batches", "changeview", "columnar", "driver", "eventview", "pages")),
+        *(f"rscylla.cdc.{name}" for name in ("query", "rows", "span", "table")),
     ),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
@@ -165,7 +165,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", *_VIEWS),
     "pyarrow": (
         *("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", "rscylla.cdc.spanbatches"),
-        *(*_VIEWS, "rscylla.spark"),
+        *(*_VIEWS, "rscylla.cdc.arrow", "rscylla.spark"),
     ),
     "pyspark": ("rscylla.spark",),
     "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.registry"),

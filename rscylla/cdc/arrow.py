@@ -1,0 +1,260 @@
+"""``windows_as_arrow``: the changes of a table as complete windows of Arrow record batches, without Spark.
+
+The windows, their rows and the cursor are those of ``rscylla.spark.windows``; this process reads the rows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..abc import BatchProgress, CursorStore
+from ..clock import Stop
+from ..errors import ConfigError, NoStreams, QueryFailed
+from ..event import EventID
+from ..options import StreamOption
+from .rows import Layouts
+from .scan import Limits
+from .source import OnExpired, Source
+from .span import Span, SpanReader
+from .stream import Stream
+from .topology import Generation
+from .walk import LogWindow
+from .windowing import Window, WindowLoop, WindowPlan
+
+if TYPE_CHECKING:
+    from .batches import Mode
+
+__all__ = ["ArrowRows", "ArrowWindows", "windows_as_arrow"]
+
+_MISFIT = (
+    "the window: the table was changed while the window was read; open the windows again, and it comes with the "
+    "table's new columns"
+)
+
+
+class ArrowRows:
+    """The rows of a window as ``pyarrow.RecordBatch``es. They are read as the batches are taken.
+
+    It is an Arrow stream by the Arrow PyCapsule interface, so ``polars.DataFrame(rows)``, ``pyarrow.table(rows)``, and
+    ``duckdb.sql("SELECT ... FROM rows")`` accept it as it is. Each use reads the rows from the cluster again, and
+    returns the same rows as long as the log keeps them; the rows of windows with ``max_rows`` are read once and kept.
+
+    Used by one thread at a time, together with the windows that it comes from; that thread need not be the same each
+    time. Errors of a use: as for ``windows_as_arrow``; a library that takes the stream raises its own error with the
+    text of ours.
+    """
+
+    window: Window
+    schema: Any
+    """The ``pyarrow.Schema`` of all batches: the columns of the table when the window was planned."""
+
+    def __init__(self, window: Window, schema: Any, read: Callable[[], Iterator[Any]]) -> None:
+        self.window = window
+        self.schema = schema
+        self._read = read
+        self._kept: list[Any] | None = None
+
+    @property
+    def cursor(self) -> str:
+        """The cursor after the window, which the store gets when the window is done."""
+        return self.window.end
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows as ``pyarrow.RecordBatch``es of at most about ten thousand rows. Blocks while it reads."""
+        return self._read() if self._kept is None else iter(self._kept)
+
+    def reader(self) -> Any:
+        """Return a ``pyarrow.RecordBatchReader`` that reads the rows as they are taken."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def table(self) -> Any:
+        """Return all rows as a ``pyarrow.Table``. Blocks until they are read."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self), self.schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """Return all rows as a ``pandas.DataFrame``; *options* are those of ``pyarrow.Table.to_pandas``."""
+        return self.table().to_pandas(**options)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<ArrowRows of {self.window.name}>"
+
+    def _count(self, most: int) -> int:
+        """Return the number of rows, and keep them; but stop behind *most* rows, and keep none then."""
+        kept: list[Any] = []
+        count = 0
+        for batch in self._read():
+            count += int(batch.num_rows)
+            if count > most:
+                return count
+            kept.append(batch)
+        self._kept = kept
+        return count
+
+
+class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
+    """The result of ``windows_as_arrow``: an iterator for one thread, and a context manager that closes it."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: CursorStore,
+        name: str,
+        plan: WindowPlan,
+        mode: Mode,
+        columns: Sequence[str] | None,
+        limits: Limits,
+    ) -> None:
+        self._mode: Mode = mode
+        self._columns = columns
+        self._limits = limits
+        self._source = source
+        self._schema()  # wrong arguments are reported before the first window
+        super().__init__(source, store, name, plan)
+
+    def _shown(self, window: Window) -> tuple[Window, ArrowRows]:
+        schema = self._schema()
+        return window, ArrowRows(window, schema, partial(self._batches, window, schema))
+
+    def _rows_of(self, shown: tuple[Window, ArrowRows]) -> int:
+        assert self._max_rows is not None
+        return shown[1]._count(self._max_rows)  # noqa: SLF001 - made here
+
+    def _schema(self) -> Any:
+        """Return the columns as they are now. Blocks on one statement, and on the table's description if it changed.
+
+        A window is complete before it is planned, so no row of it has a column that was added later.
+        """
+        import pyarrow as pa
+
+        from .batches import view_for
+        from .spanbatches import statement_of
+
+        source = self._source
+        try:
+            statement = statement_of(source.session, source.table, self._limits.page_size)
+        except QueryFailed:
+            source.reread_table()  # raises a more precise error if the table was dropped
+            raise
+        layouts = Layouts(lambda: source.reread_table(retrying=True))
+        schema = view_for(self._mode, layouts.of_columns(statement.columns, source.table)).schema
+        if self._columns is None:
+            return schema
+        unknown = [name for name in self._columns if name not in schema.names]
+        if unknown:
+            raise ConfigError(
+                f"columns: mode {self._mode} of {source.table.full_name} has no column {unknown[0]!r}; use columns of "
+                f"{', '.join(schema.names)}"
+            )
+        return pa.schema([schema.field(name) for name in self._columns])
+
+    def _batches(self, window: Window, schema: Any) -> Iterator[Any]:
+        """Yield the batches of *window*, then check that the log has kept all of them until now."""
+        from .spanbatches import span_batches
+
+        source, follower = self._source, self._follower
+        start = EventID.parse(window.start)
+        after = start.position if start.is_row else b""
+        log_window = LogWindow(window.generation, window.start_us, window.end_us)
+        stop = Stop()  # not that of the windows: it lets the current one end
+        try:
+            span = Span(source.table, log_window, source.streams(Generation(window.generation)), after)
+            reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)
+            yield from span_batches(
+                reader,
+                span,
+                self._mode,
+                schema,
+                misfit=_MISFIT,
+                on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
+            )
+        except (QueryFailed, NoStreams):
+            source.reread_table()  # raises a more precise error if the table was dropped or created again
+            raise
+        finally:
+            stop.set()  # the batches may not be taken to the end
+        follower.check_kept(window.start_us, window.end_us)
+
+
+def windows_as_arrow(
+    stream: Stream,
+    store: CursorStore,
+    name: str,
+    *options: StreamOption,
+    mode: Mode = "changes",
+    columns: Sequence[str] | None = None,
+    shortest: timedelta = timedelta(seconds=10),
+    longest: timedelta = timedelta(hours=1),
+    max_rows: int | None = None,
+    on_expired: OnExpired = "raise",
+    stop: Stop | None = None,
+    on_done: Callable[[BatchProgress], None] | None = None,
+) -> ArrowWindows:
+    """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
+
+    ::
+
+        for window, changes in rscylla.windows_as_arrow(stream, store, "report", StreamLag(seconds=30), StreamToHead()):
+            frame = polars.DataFrame(changes)
+
+    Yields pairs of the window and its rows (``ArrowRows``). The windows, the columns of each mode, and the cursor are
+    those of ``rscylla.spark.windows``, and the cursor is that of ``rscylla.run``: a consumer can move from one to the
+    other. docs/spark.md describes the columns.
+
+    The cursor moves to the end of a window when the loop requests the next one, that is, when the loop body ends
+    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and the
+    window is delivered again, with the same rows; if the window is done, call ``save()`` on the iterator before a
+    ``break``. The body must be idempotent; ``window.name`` is the same each time.
+
+    Rows are in the order of events, except in mode ``log``, where they are in no order. What is in memory while rows
+    are read is bounded by the stream's ``Limits``, not by the window: ``window_rows`` and ``window_bytes`` at a time,
+    and in mode ``log`` only the pages in flight.
+
+    Args:
+        stream: of ``NewStream``. Its session, consistency, limits, and clock are used.
+        store: the store of the cursor.
+        options: options of a stream; ``StreamLag`` is required. With ``StreamToHead``, the loop ends at the head; with
+            ``StreamUntil``, at that time; otherwise, it waits at the head for more changes.
+        mode: ``"changes"``, ``"log"`` for the log's own rows, or ``"events"``.
+        columns: names of the columns to read; None for all. Others are not decoded.
+        shortest: minimum length of a window at the head.
+        longest: maximum length of a window.
+        max_rows: maximum number of rows in a window. The rows of a window are then in memory before it is returned.
+        on_expired: what to do if rows after the cursor have expired: ``"raise"``, or continue at the ``"oldest"`` row.
+        stop: ends the loop after the current window.
+        on_done: called with the progress of each window after its cursor was saved. An error in it ends the loop; the
+            window is not delivered again.
+
+    Raises:
+        MissingLag, ConfigError: an option is missing or invalid, or pyarrow is not installed.
+        TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, TableChanged, SourceError: as for a stream, also
+            during iteration and while rows are read.
+        MalformedData: while rows are read: a cell has no value of its type.
+    """
+    try:
+        from .spanbatches import span_batches  # noqa: F401 - tried
+    except ImportError as e:
+        raise ConfigError("windows_as_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
+    plan = WindowPlan.of(
+        stream,
+        options,
+        shortest=shortest,
+        longest=longest,
+        max_rows=max_rows,
+        on_expired=on_expired,
+        stop=stop,
+        on_done=on_done,
+    )
+    return ArrowWindows(stream.describe(), store, name, plan, mode, columns, stream.limits)
