@@ -7,13 +7,17 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peers.shapes import KEYSPACE, SHAPES, fill, timed
+from peers.shapes import KEYSPACE, LAG, SHAPES, fill, timed
 
 import rscylla
+from cursorstore import MemoryCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.spark import ensure_java
 
@@ -62,6 +66,7 @@ def main() -> None:
                     yardstick = spark.read.format("ready-batches").schema(df.schema).options(**given).load()
                     frames = {"  ready batches of its columns": yardstick, **frames}
                 report(frames, args.rows, args.repeat, server.pid)
+            without_spark(session, args.rows, args.repeat, server.pid)
             micro_batches(spark, session, options, Path(directory))
         finally:
             session.cluster.shutdown()
@@ -96,6 +101,41 @@ def report(frames: dict[str, Any], rows: int, repeat: int, server: int) -> None:
         spread = "" if name == first else f"{shares[0]:.2f}-{shares[-1]:.2f}"
         each = f"{1e6 * client / rows:>15.2f}{share:>10}{spread:>14}{1e6 * child / rows:>15.2f}"
         print(f"{name:<34}{rows / wall:>10,.0f}{each}", flush=True)
+
+
+def without_spark(session: rscylla.Session, rows: int, repeat: int, server: int) -> None:
+    """Print what the same rows cost in this process: as events of a stream, and as windows of Arrow; read in turns."""
+    ways: dict[str, Callable[[], int]] = {"no Spark: events of a stream": lambda: count_events(session)}
+    for mode in ("log", "changes", "events"):
+        ways[f"no Spark: windows, mode {mode}"] = partial(count_windows, session, mode)
+    spent: dict[str, list[list[float]]] = {name: [] for name in ways}
+    for _ in range(repeat + 1):
+        for name, count in ways.items():
+            with timed(server) as found:
+                if (seen := count()) != rows:
+                    raise SystemExit(f"{name}: {seen} rows read, {rows} written")
+            spent[name].append(found)
+    for name, rounds in spent.items():
+        wall, client, child = (statistics.median(costs) for costs in zip(*rounds[1:], strict=True))  # one to warm up
+        print(f"{name:<34}{rows / wall:>10,.0f}{1e6 * client / rows:>15.2f}{'':>24}{1e6 * child / rows:>15.2f}")
+
+
+def count_events(session: rscylla.Session) -> int:
+    stream = rscylla.NewStream(session, KEYSPACE, TABLE, consistency="ONE")
+    client = stream("", LAG, rscylla.StreamUntil(datetime.now(UTC)))
+    count = 0
+    with suppress(rscylla.HeadReached):
+        while True:
+            count += isinstance(client.recv(), rscylla.Event)
+    client.close()
+    return count
+
+
+def count_windows(session: rscylla.Session, mode: Any) -> int:
+    stream = rscylla.NewStream(session, KEYSPACE, TABLE, consistency="ONE")
+    until = rscylla.StreamUntil(datetime.now(UTC))
+    loop = rscylla.windows_as_arrow(stream, MemoryCursorStore(), "benchmark", LAG, until, mode=mode)
+    return sum(batch.num_rows for _, found in loop for batch in found)
 
 
 def read(df: Any, server: int) -> tuple[float, float, float]:
