@@ -15,7 +15,7 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -83,21 +83,22 @@ def draw(minutes: Sequence[Row], states: Sequence[Row], path: Path) -> None:
     figure, axes = plt.subplot_mosaic(
         [["orders", "now"], ["revenue", "now"]], figsize=(11, 5), width_ratios=(3, 1), layout="constrained"
     )
-    times, width = [r["minute"] for r in minutes], timedelta(seconds=50)
+    # Spark gives times without a zone: those of this machine.
+    times, width = [r["minute"].astimezone(UTC) for r in minutes], timedelta(seconds=50)
     orders, revenue, now = axes["orders"], axes["revenue"], axes["now"]
     orders.bar(times, [r["created"] for r in minutes], width, label="created", color="#4c78a8")
     orders.bar(times, [-r["cancelled"] for r in minutes], width, label="cancelled", color="#e45756")
     orders.axhline(0, color="black", linewidth=0.8)
     orders.margins(y=0.25)
     orders.legend(loc="upper left", ncols=2, frameon=False)
-    orders.set_title("orders a minute")
+    orders.set(title="Orders by minute", ylabel="orders/min")
     revenue.bar(times, [r["revenue"] for r in minutes], width, color="#f58518")
-    revenue.set_title("revenue a minute")
+    revenue.set(title="Revenue by minute", xlabel="time of day (UTC)", ylabel="€/min")
     revenue.sharex(orders)
-    revenue.xaxis.set_major_formatter(mdates.DateFormatter("%H:%M"))
+    revenue.xaxis.set_major_formatter(mdates.DateFormatter("%H:%M", tz=UTC))
     orders.tick_params(labelbottom=False)
     now.bar_label(now.bar([r["status"] for r in states], [r["count"] for r in states], color="#72b7b2"))
-    now.set_title("orders now")
+    now.set(title="Orders at the end", xlabel="status", ylabel="orders")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
