@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import groupby
 
@@ -21,6 +21,7 @@ __all__ = [
     "MAX_STREAMS_PER_QUERY",
     "ScanTask",
     "StreamGroup",
+    "by_replicas",
     "first_row_cql",
     "group_streams",
     "row_ttl_cql",
@@ -84,12 +85,10 @@ def group_streams(
     """
     if not 0 < limit <= MAX_STREAMS_PER_QUERY:
         raise ConfigError(f"streams per query must be from 1 to {MAX_STREAMS_PER_QUERY}, not {limit}")
-    blocks = [list(members) for _, members in groupby(streams, key=vnode_of)]
-    if replicas_of is not None:
-        shared: dict[tuple[str, ...], list[bytes]] = {}
-        for block in blocks:
-            shared.setdefault(replicas_of(block[0]), []).extend(block)
-        blocks = [shared[replicas] for replicas in sorted(shared)]  # neighbors have at least their first in common
+    if replicas_of is None:
+        blocks = [list(members) for _, members in groupby(streams, key=vnode_of)]
+    else:
+        blocks = by_replicas(streams, replicas_of)
     groups: list[StreamGroup] = []
     filling: list[bytes] = []
     for block in blocks:
@@ -102,6 +101,20 @@ def group_streams(
     if filling:
         groups.append(StreamGroup(filling))
     return tuple(groups)
+
+
+def by_replicas(streams: Iterable[bytes], replicas_of: Callable[[bytes], tuple[str, ...]]) -> list[list[bytes]]:
+    """Return the streams in lists, one for each set of replicas. Neighbors have at least their first replica in common.
+
+    Args:
+        streams: those of a vnode follow each other.
+        replicas_of: see ``group_streams``.
+    """
+    shared: dict[tuple[str, ...], list[bytes]] = {}
+    for _, vnode in groupby(streams, key=vnode_of):
+        members = list(vnode)
+        shared.setdefault(replicas_of(members[0]), []).extend(members)
+    return [shared[replicas] for replicas in sorted(shared)]
 
 
 def tasks_for(window: LogWindow, groups: Sequence[StreamGroup], *, keyspace: str, table: str) -> tuple[ScanTask, ...]:

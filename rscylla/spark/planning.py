@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from .._timeuuid import datetime_of
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
 from ..cdc.count import RowCounter
+from ..cdc.query import by_replicas
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span, SpanShare, share_of
@@ -161,9 +162,18 @@ class Plan:
             if streams is None or shipped > MOST_STREAMS:
                 spans += shares
             else:
-                groups = [share_of(streams, part, parts) for part in range(parts)]
+                near = self._neighbors(streams)
+                groups = [share_of(near, part, parts) for part in range(parts)]
                 spans += (Span(s.table, s.window, groups[s.part], s.after) for s in shares)
         return spans
+
+    def _neighbors(self, streams: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return the streams with those of the same replicas together, so that few nodes serve most of a partition.
+
+        Only for streams that are part of the plan: an executor that finds its share alone may know another ring.
+        """
+        replicas_of = self.source.session.replicas_of(self.source.table.keyspace)
+        return streams if replicas_of is None else tuple(chain.from_iterable(by_replicas(streams, replicas_of)))
 
     def learn_ttl(self, ttl_s: int | None) -> None:
         """Use *ttl_s*, unless None, as the TTL of the oldest rows, if the schema does not show it."""

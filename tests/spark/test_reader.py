@@ -980,6 +980,28 @@ def test_partitions_are_disjoint_and_hold_everything(world: World) -> None:
     assert all(sum(s.window.generation == g for s in spans) >= 16 for g in {s.window.generation for s in spans})
 
 
+def test_few_nodes_have_the_streams_of_a_partition() -> None:
+    """In order of token, each partition would have streams of each node."""
+    with EmbeddedScylla(6, seed=5) as scylla:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY) WITH cdc = {'enabled': true}")
+        source = World(scylla, ManualClock(), session).source(parallelism=3, lag="0s")
+        with pytest.warns(UserWarning, match="lag"):
+            reader = source.reader(schema=source.schema())
+        parts = [p.value.streams for p in reader.partitions()]
+        replicas_of = ReadSession(session, consistency=1).replicas_of("ks")
+        assert replicas_of is not None
+        streams = rscylla.NewStream(session, "ks", "t").describe()
+        everything = streams.streams(streams.generations[-1])
+        close_sessions()
+    assert sorted(s for part in parts for s in part) == sorted(everything)
+    nodes = [{replicas_of(s) for s in part} for part in parts]
+    assert len(set().union(*nodes)) == 6
+    # A node whose streams are cut belongs to two.
+    assert sum(map(len, nodes)) <= 6 + len(parts) - 1
+
+
 def test_more_partitions_than_spark_can_plan_are_refused(world: World) -> None:
     world.clock.advance(3600)
     with pytest.raises(ConfigError, match="more than 100,000 partitions; increase the options windowSpan or"):
