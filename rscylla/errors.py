@@ -29,6 +29,7 @@
     │   ├── VersionGap                events of an aggregate are missing before the one that came
     │   ├── UnreadableEvent           an event of an unknown type, or with data that are not of its type
     │   └── SubjectForgotten          personal data of a subject whose key was deleted cannot be written
+    ├── SparkFailed                   Spark failed for a reason that is not an error of rscylla (resumable)
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the requested end, was delivered
     ├── FateError (resumable)         injected on purpose
@@ -82,6 +83,7 @@ __all__ = [
     "RunError",
     "ServiceFailed",
     "SourceError",
+    "SparkFailed",
     "Stopped",
     "SubjectForgotten",
     "TableChanged",
@@ -316,6 +318,12 @@ class UnreadableEvent(EventStoreError):
 
 class SubjectForgotten(EventStoreError):
     """New personal data of a subject that was forgotten cannot be written, for it gets no key any more."""
+
+
+class SparkFailed(RscyllaError):
+    """Spark failed for a reason that is not an error of rscylla: an executor was lost, or the code of a user failed."""
+
+    resumable = True
 
 
 class Stopped(RscyllaError):

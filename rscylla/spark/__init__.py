@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .bars import JobProgress as JobProgress
     from .bars import spark_progress as spark_progress
     from .failures import spark_errors as spark_errors
+    from .fanout import QueryStream as QueryStream
+    from .fanout import follow_tables as follow_tables
+    from .following import checkpoint_cursor as checkpoint_cursor
+    from .following import follow as follow
     from .formats import format_settings as format_settings
     from .formats import with_format as with_format
     from .java import ensure_java as ensure_java
@@ -39,6 +43,7 @@ __all__ = [
     "MergeTable",
     "ParquetTable",
     "QueryMetrics",
+    "QueryStream",
     "ScyllaCdcDataSource",
     "ScyllaTable",
     "Sink",
@@ -47,7 +52,10 @@ __all__ = [
     "Windows",
     "apply_changes",
     "check_spark",
+    "checkpoint_cursor",
     "ensure_java",
+    "follow",
+    "follow_tables",
     "format_settings",
     "history",
     "latest",
@@ -65,6 +73,7 @@ _HOMES = {
     "MergeTable": ".sinks.merge",
     "ParquetTable": ".sinks.parquet",
     "QueryMetrics": ".metrics",
+    "QueryStream": ".fanout",
     "ScyllaCdcDataSource": ".source",
     "ScyllaTable": ".sinks.scylla",
     "Sink": ".sinks.sink",
@@ -73,7 +82,10 @@ _HOMES = {
     "Windows": ".windowing",
     "check_spark": ".local",
     "apply_changes": ".sinks.sink",
+    "checkpoint_cursor": ".following",
     "ensure_java": ".java",
+    "follow": ".following",
+    "follow_tables": ".fanout",
     "format_settings": ".formats",
     "history": ".pipeline.history",
     "local_spark": ".local",

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from .. import errors
-from ..errors import ConfigError, RscyllaError
+from ..errors import ConfigError, RscyllaError, SparkFailed
 
 __all__ = ["spark_errors"]
 
@@ -34,7 +34,8 @@ def spark_errors() -> Iterator[None]:
 
     Raises:
         ConfigError: Spark does not find the data source; the message names the possible causes.
-        RscyllaError: any other error. An error that rscylla raised in one of Spark's processes keeps its class.
+        SparkFailed: Spark failed for another reason.
+        RscyllaError: an error that rscylla raised in one of Spark's processes; it keeps its class.
     """
     try:
         yield
@@ -57,7 +58,7 @@ def _translated(error: Exception) -> RscyllaError:
     condition = _CONDITION.search(text)
     if condition is not None:
         kinds.append(condition[1])
-    return RscyllaError(f"Spark failed: {', '.join(kinds)}; see the cause of this error for the message")
+    return SparkFailed(f"Spark failed: {', '.join(kinds)}; see the cause of this error for the message")
 
 
 def _made(kind: type[RscyllaError], message: str) -> RscyllaError:

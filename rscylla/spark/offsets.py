@@ -5,7 +5,7 @@ The end of a batch also has ``ttl`` if it is known: the TTL in seconds of rows t
 because the schema no longer contains this TTL once the table is altered. It has ``since`` while there are rows that had
 expired then, which is at most a minute after a query from "earliest" planned its first batch: no reader expects them.
 ``gen`` is the generation of the last rows before *t*, in milliseconds since the epoch, so that an offset is a cursor;
-rscylla 0.1 did not write it.
+earlier checkpoints lack it.
 
 The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row
 after which to start. Spark asks for the initial offset again until the first batch is done, and keeps none of the
@@ -38,7 +38,7 @@ class Offset:
     ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
     query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known. ``since_us``:
     rows after this offset that had expired by then were never promised; 0 if all are. ``generation``: of the rows right
-    before it, or of the row ``after``; None in a checkpoint of rscylla 0.1.
+    before it, or of the row ``after``; None in an earlier checkpoint.
     """
 
     log: str
@@ -112,12 +112,12 @@ class Offset:
         """
         if self.generation is None:
             raise ConfigError(
-                "the checkpoint was written by rscylla 0.1, whose offsets are no cursors; start with a new checkpoint, "
-                f"and with the option startingPosition={format_time(self.time_us)} unless the table has a cursor"
+                "the checkpoint was written by an earlier rscylla, whose offsets are no cursors; start with a new "
+                f"checkpoint, and, unless the table has a cursor, startingPosition={format_time(self.time_us)}"
             )
         if self.after:
             return EventID.at(self.generation, self.after)
-        mark = LogMark(bytes.fromhex(self.log), is_start=bool(self.chosen), ttl_s=self.ttl_s)
+        mark = LogMark(bytes.fromhex(self.log), is_start=self.chosen in ("earliest", "latest"), ttl_s=self.ttl_s)
         return EventID(self.generation, self.time_us, mark=mark)
 
     def check_of(self, log: str, table: str) -> None:

@@ -20,9 +20,9 @@ def log_types(session: rscylla.Session, keyspace: str, table: str) -> dict[str, 
     return {c.name: c.type for c in statement.columns}
 
 
-def events_of(stream: rscylla.Stream) -> list[rscylla.ChangeEvent]:
-    """Return all events up to now."""
-    client = stream("", rscylla.StreamLag(seconds=0), rscylla.StreamUntil(datetime.now(UTC)))
+def events_of(stream: rscylla.Stream, after: str = "") -> list[rscylla.ChangeEvent]:
+    """Return all events after a cursor up to now."""
+    client = stream(after, rscylla.StreamLag(seconds=0), rscylla.StreamUntil(datetime.now(UTC)))
     events = []
     with contextlib.suppress(rscylla.HeadReached):
         while True:

@@ -29,6 +29,7 @@ from rscylla.errors import (
     QueryTimeout,
     RscyllaError,
     RunError,
+    SparkFailed,
     Stopped,
     UnreadableEvent,
     VersionConflict,
@@ -105,6 +106,7 @@ RESUMABLE = {
     NoStreams,
     PublishFailed,
     QueryTimeout,
+    SparkFailed,
     Stopped,
     VersionConflict,
 }

@@ -86,6 +86,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.base": (*GROUND, "rscylla.cdc"),
     "rscylla.replicate": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex"),
     "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex.batch_metrics"),
+    "rscylla.spark.fanout": (*GROUND, "rscylla.reflex", "rscylla.spark", "cursorstore"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "rscylla.debezium": (
         *GROUND,

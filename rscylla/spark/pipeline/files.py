@@ -33,16 +33,22 @@ class Directory:
         """Return the path of *name*."""
         return f"{self.path}/{name}"
 
-    def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the object in the file *name*, or None if there is no such file."""
+    def read_text(self, name: str) -> str | None:
+        """Return the text of the file *name*, or None if there is no such file."""
         path = self._at(name)
         if not self._fs.exists(path):
             return None
         stream = self._fs.open(path)
         try:
-            text = bytes(stream.readAllBytes()).decode()
+            return bytes(stream.readAllBytes()).decode()
         finally:
             stream.close()
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return the object in the file *name*, or None if there is no such file."""
+        text = self.read_text(name)
+        if text is None:
+            return None
         found = json.loads(text)
         if not isinstance(found, dict):
             raise ConfigError(

@@ -1,0 +1,184 @@
+"""Queries of several tables as lanes of a service, without Java: the queries are played."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from prometheus_client import CollectorRegistry
+from py4j.protocol import Py4JError
+from waiting import eventually
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import spark as rs
+from rscylla.event import EventID, LogMark
+from rscylla.spark import fanout
+from rscylla.spark.offsets import Offset
+
+LOG = "00" * 16
+OPTIONS = {"contactPoints": "n", "lag": "30s"}
+QUICK = rscylla.Restarts(
+    give_up="park", backoff=rscylla.Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=2))
+)
+
+
+@attrs.define
+class Progress:
+    json: str
+
+
+class Query:
+    """What a lane uses of a ``StreamingQuery``."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.looks = 0
+        self._last: Progress | None = None
+        self.failure: Exception | None = None
+        self.stopped = threading.Event()
+
+    def done(self, us: int) -> None:
+        offset = Offset(LOG, us, generation=1, ttl_s=60).as_json()
+        self._last = Progress(json.dumps({"sources": [{"endOffset": offset}]}))
+
+    @property
+    def lastProgress(self) -> Progress | None:
+        self.looks += 1
+        return self._last
+
+    def end(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.isActive = False
+
+    def exception(self) -> Exception | None:
+        return self.failure
+
+    def stop(self) -> None:
+        self.isActive = False
+        self.stopped.set()
+
+
+class Sink:
+    def apply(self, changes: Any, window: Any) -> bool:
+        return True
+
+
+class Table(Sink):
+    cursor = ""
+
+
+class Played:
+    """Stands in for ``follow``: keeps what was asked, and the queries of each table in the order of their starts."""
+
+    def __init__(self) -> None:
+        self.queries: dict[str, list[Query]] = defaultdict(list)
+        self.asked: dict[str, list[Any]] = defaultdict(list)
+        self.begin: Callable[[str, Query], None] = lambda _table, _query: None
+
+    def __call__(self, _spark: Any, options: Any, sink: Any, **more: Any) -> Query:
+        table = f"{options['keyspace']}.{options['table']}"
+        query = Query()
+        self.asked[table].append((options, sink, more))
+        self.queries[table].append(query)
+        self.begin(table, query)
+        return query
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    found = Played()
+    monkeypatch.setattr(fanout, "follow", found)
+    return found
+
+
+def service(tables: Any, store: Any = None, sink_of: Any = lambda _: Sink(), **more: Any) -> rscylla.Service:
+    more = {"restarts": QUICK, "registry": CollectorRegistry(), "checkpoints": "/c/", **more}
+    return rs.follow_tables(None, OPTIONS, tables, sink_of, store=store, **more)
+
+
+def at(us: int) -> str:
+    return str(EventID(1, us, mark=LogMark(bytes(16), ttl_s=60)))
+
+
+def test_each_table_has_a_query_and_the_store_knows_how_far_it_is(played: Played) -> None:
+    store = MemoryCursorStore()
+    running = service({"shop.a": {"lag": "1m"}, "shop.b": {}}, store, trigger={"availableNow": True})
+    with running:
+        [a], [b] = (eventually(lambda t=t: played.queries[t]) for t in ("shop.a", "shop.b"))
+        a.done(5)
+        eventually(lambda: store.get_cursor("spark.shop.a") == at(5))
+        a.done(9)
+        a.end()
+        b.done(7)
+        b.end()
+        assert running.wait(timedelta(seconds=30))
+    assert (running.exit_code, running.failure) == (0, None)
+    assert [store.get_cursor(f"spark.shop.{t}") for t in "ab"] == [at(9), at(7)], "also of the last batch"
+    [(options, _, more)] = played.asked["shop.a"]
+    assert (options["lag"], played.asked["shop.b"][0][0]["lag"]) == ("1m", "30s")
+    assert more == {"checkpoint": "/c/shop.a", "trigger": {"availableNow": True}, "name": "spark.shop.a"}
+    assert a.stopped.is_set()
+
+
+def test_a_query_that_fails_starts_again_and_the_others_continue(played: Played) -> None:
+    def begin(table: str, query: Query) -> None:
+        if table == "shop.a" and len(played.queries[table]) < 4:
+            query.end(Py4JError("an executor was lost"))
+
+    played.begin = begin
+    running = service(["shop.a", "shop.b"])
+    with running:
+        eventually(lambda: len(played.queries["shop.a"]) == 4)
+        eventually(lambda: {f.state for f in running.facts().lanes} == {"streaming"})
+        lanes = {f.consumer: f for f in running.facts().lanes}
+        assert (lanes["spark.shop.a"].restarts, lanes["spark.shop.b"].restarts) == (3, 0)
+        assert lanes["spark.shop.a"].source == "shop.a"
+        assert "Spark failed: Py4JError" in lanes["spark.shop.a"].last_error
+    assert len(played.queries["shop.b"]) == 1
+    assert all(queries[-1].stopped.is_set() for queries in played.queries.values())
+    assert running.exit_code == 0
+
+
+def test_a_query_that_cannot_continue_is_parked(played: Played) -> None:
+    def begin(table: str, query: Query) -> None:
+        if table == "shop.a":
+            query.end(Py4JError("x rscylla.errors.ConfigError: the table ends before the checkpoint"))
+
+    played.begin = begin
+    running = service(["shop.a", "shop.b"])
+    running.start()
+    eventually(lambda: {f.state for f in running.facts().lanes} == {"parked", "streaming"})
+    [why] = [f.why for f in running.facts().lanes if f.state == "parked"]
+    assert "the table ends before the checkpoint" in why
+    assert running.ready()["status"] != "ok"
+    played.queries["shop.b"][0].end()
+    assert running.wait(timedelta(seconds=30))
+    assert (running.exit_code, len(played.queries["shop.a"])) == (1, 1)
+
+
+def test_only_a_sink_without_a_cursor_starts_at_that_of_the_store(played: Played) -> None:
+    store = MemoryCursorStore(cursors={f"spark.shop.{t}": at(50) for t in "ab"})
+    sinks = {"shop.a": Sink(), "shop.b": Table()}
+    with service(list(sinks), store, sinks.__getitem__):
+        [a] = eventually(lambda: played.queries["shop.a"])
+        eventually(lambda: played.queries["shop.b"])
+        a.done(20)  # the checkpoint is behind: the table has these batches
+        looks = a.looks
+        eventually(lambda: a.looks > looks + 1)
+        a.done(60)
+        eventually(lambda: store.get_cursor("spark.shop.a") == at(60))
+    assert played.asked["shop.a"][0][0]["startingposition"] == at(50)
+    assert "startingposition" not in played.asked["shop.b"][0][0]
+
+
+@pytest.mark.parametrize("tables", ["shop.a", ["shop.a", "shop.a"], ["a"]])
+def test_names_that_are_no_list_of_tables_are_refused(tables: Any) -> None:
+    with pytest.raises(rscylla.ConfigError, match=r"tables=|option (table|keyspace) is missing"):
+        service(tables)

@@ -1,0 +1,181 @@
+"""``follow``: the table, the checkpoint, and the base table, whatever fails in between."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_history as h
+from spark_oracle import events_of
+from sparkapps import SPARK_GAVE_UP
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import spark as rs
+from rscylla.errors import SparkFailed
+from rscylla.event import EventID, cursor_key
+from rscylla.spark.checkpoint import Batch
+from rscylla.spark.following import _check_agree
+from rscylla.spark.offsets import Offset
+from rscylla.spark.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MakeOptions = Callable[..., dict[str, str]]
+
+pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
+
+NOW = {"availableNow": True}
+LOG = "00" * 16
+GIVEN = {"contactPoints": "n", "keyspace": "k", "table": "t", "lag": "30s"}
+
+
+class Kept:
+    """A table in memory: ids of rows, and a cursor. ``fails`` names where the next window fails, once."""
+
+    def __init__(self) -> None:
+        self.windows: list[rs.Window] = []
+        self.ids: list[int] = []
+        self.cursor = ""
+        self.fails = ""
+
+    def apply(self, changes: DataFrame, window: rs.Window) -> bool:
+        self._may_fail("before")
+        if cursor_key(window.end) <= cursor_key(self.cursor):
+            return False
+        ids = sorted(row["id"] for row in changes.select("id").collect())
+        self._may_fail("between")
+        self.ids += ids
+        self.windows.append(window)
+        self.cursor = window.end
+        self._may_fail("after")
+        return True
+
+    def _may_fail(self, where: str) -> None:
+        if self.fails == where:
+            self.fails = ""
+            raise OSError("the disk is full")
+
+
+def run(spark: SparkSession, options: dict[str, str], sink: rs.Sink, checkpoint: Path) -> None:
+    """Follow up to the head, also if Spark needs several tries to start the process of the source."""
+    for _ in range(10):
+        query = rs.follow(spark, options, sink, checkpoint=str(checkpoint), trigger=NOW)
+        try:
+            with rs.spark_errors():
+                assert query.awaitTermination(1500)
+        except rscylla.RscyllaError as e:
+            if SPARK_GAVE_UP not in str(e.__cause__):
+                raise
+        else:
+            return
+        finally:
+            query.stop()
+    pytest.fail("Spark could not start the process of the source")
+
+
+def table_of_ids(session: rscylla.Session, keyspace: str) -> Callable[..., None]:
+    session.execute(f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+
+    def insert(*ids: int) -> None:
+        for i in ids:
+            session.execute(f"INSERT INTO {keyspace}.t (id) VALUES ({i})")
+        h.passed(rscylla.SystemClock().now_us())
+
+    return insert
+
+
+def test_a_table_is_followed_over_failures_and_a_deleted_checkpoint(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
+) -> None:
+    insert = table_of_ids(session, vnodes)
+    given = options(vnodes, "t", windowSpan="1s", maxWindowsPerTrigger="5", parallelism="1")
+    table, written, checkpoint = Kept(), itertools.count(), tmp_path / "checkpoint"
+    for fails in ("between", "before", "after"):
+        insert(*itertools.islice(written, 4))
+        table.fails = fails
+        with pytest.raises(SparkFailed):
+            run(spark, given, table, checkpoint)
+    insert(*itertools.islice(written, 4))
+    run(spark, given, table, checkpoint)
+    assert cursor_key(rs.checkpoint_cursor(spark, str(checkpoint))) == cursor_key(table.cursor)
+    restored = table.windows[0].end
+    shutil.rmtree(checkpoint)
+    insert(*itertools.islice(written, 4))
+    run(spark, given, table, checkpoint)
+    assert table.ids == list(range(20)), "each once, in order"
+    ends, starts = [w.end for w in table.windows[:-1]], [w.start for w in table.windows[1:]]
+    assert [cursor_key(c) for c in ends] == [cursor_key(c) for c in starts]
+    assert len({w.name for w in table.windows}) == len(table.windows) > 2
+
+    # A service goes on from the table, and so do windows; the query skips what they did.
+    insert(20, 21)
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    assert [e.key["id"] for e in events_of(stream, table.cursor)] == [20, 21]
+    store = MemoryCursorStore(cursors={"lake": table.cursor})
+    read = {"parallelism": "1", "consistency": "ONE"}
+    lag = rscylla.StreamLag(milliseconds=0)
+    for window, changes in rs.windows(spark, stream, store, "lake", lag, rscylla.StreamToHead(), read=read):
+        table.apply(changes, window)
+    insert(22)
+    run(spark, given, table, checkpoint)
+    assert table.ids == list(range(23))
+
+    table.cursor = restored
+    with pytest.raises(rscylla.ConfigError, match="begins at the table's cursor"):
+        run(spark, given, table, checkpoint)
+
+
+def batch(start: Offset, end: Offset, *, done: bool, first: bool = False) -> Batch:
+    return Batch(0 if first else 7, start, end, first, done)
+
+
+def offset(us: int, chosen: str = "", generation: int = 1) -> Offset:
+    return Offset(LOG, us, chosen=chosen, generation=generation)
+
+
+@pytest.mark.parametrize(
+    ("last", "cursor"),
+    [
+        (batch(offset(5), offset(9), done=True), None),
+        (batch(offset(5), offset(9), done=True), EventID(1, 9)),
+        (batch(offset(5), offset(9), done=True), EventID(1, 20)),
+        (batch(offset(5), offset(9), done=False), EventID(1, 5)),
+        (batch(offset(5), offset(9), done=False), EventID(1, 7)),
+        (batch(offset(5, generation=2), offset(9, generation=2), done=False), EventID(1, 5)),
+        (batch(offset(0, "earliest"), offset(9), done=False, first=True), ""),
+    ],
+)
+def test_a_table_that_is_not_behind_its_checkpoint_is_followed(last: Batch, cursor: EventID | None) -> None:
+    _check_agree(last, None if cursor is None else str(cursor), Options.of(GIVEN), "/c")
+
+
+@pytest.mark.parametrize(
+    ("last", "cursor", "text"),
+    [
+        (batch(offset(5), offset(9), done=True), EventID(1, 8), r"continues at .*000009Z, but the table ends at .*08Z"),
+        (batch(offset(5), offset(9), done=False), EventID(1, 4), "begins at the table's cursor"),
+        (batch(offset(0, "earliest"), offset(9), done=True, first=True), "", "not there, or empty"),
+        (batch(offset(5), offset(9), done=False), "", "not there, or empty"),
+        (batch(offset(5, "given"), offset(9), done=False, first=True), "", "not there, or empty"),
+    ],
+)
+def test_a_table_that_lacks_what_its_checkpoint_has_passed_is_refused(last: Batch, cursor: Any, text: str) -> None:
+    with pytest.raises(rscylla.ConfigError, match=text):
+        _check_agree(last, str(cursor), Options.of(GIVEN), "/c")
+
+
+def test_other_modes_and_checkpoints_of_other_queries_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(rscylla.ConfigError, match="needs mode changes, not log"):
+        rs.follow(spark, {**GIVEN, "mode": "log"}, Kept(), checkpoint=str(tmp_path))
+    assert rs.checkpoint_cursor(spark, str(tmp_path / "none")) == ""
+    query = spark.readStream.format("rate").load().writeStream.format("noop")
+    query = query.option("checkpointLocation", str(tmp_path)).trigger(once=True).start()
+    assert query.awaitTermination(600)
+    with pytest.raises(rscylla.ConfigError, match=r"the checkpoint|not from format"):
+        rs.follow(spark, GIVEN, Kept(), checkpoint=str(tmp_path))
