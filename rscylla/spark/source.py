@@ -265,9 +265,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             spans = self._spans(start, end)
             self._planned = (start, end), spans
             if spans:
-                generation = Generation(spans[-1].window.generation)
-                streams = len(self._opened().source.streams(generation))
-                self._split = {"generation": str(generation), "streams": streams, "splits": len(spans)}
+                last = spans[-1]
+                generation = Generation(last.window.generation)
+                self._split = {"generation": str(generation), "splits": len(spans)}
+                if isinstance(last, Span):  # the plan has read the streams, so the source knows them
+                    self._split["streams"] = len(self._opened().source.streams(generation))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         known, self._planned = self._planned, None
