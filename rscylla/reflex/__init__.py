@@ -3,6 +3,7 @@
 from ._context import Run
 from ._run import run
 from ._spec import Spec
+from .batch_metrics import BatchMetrics, batch_metrics_for
 from .breaker import CircuitBreaker
 from .consumer import Consumer
 from .fate import NO_FATE, OFFICE_HOURS, Fate
@@ -37,6 +38,7 @@ __all__ = [
     "OFFICE_HOURS",
     "Ack",
     "Backoff",
+    "BatchMetrics",
     "CircuitBreaker",
     "Consumer",
     "EventFilter",
@@ -56,6 +58,7 @@ __all__ = [
     "any_event_filters",
     "await_event",
     "batch",
+    "batch_metrics_for",
     "best_effort",
     "bootstrap",
     "concurrent",

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import histories
 import pytest
+from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
@@ -23,6 +24,7 @@ from rscylla._timeuuid import datetime_of
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.pages import Page
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
+from rscylla.reflex import batch_metrics_for
 from rscylla.testing import ManualClock
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[arrow]'")
@@ -182,6 +184,18 @@ def test_the_cursor_moves_when_the_next_window_is_asked_for(world: World) -> Non
     again, same = next(world.windows(TO_HEAD, longest=timedelta(seconds=20)))
     assert (again.name, again) == (second.name, second)
     assert same.table().slice(0, batch.num_rows).to_pylist() == batch.to_pylist()
+
+
+def test_each_window_that_is_done_is_told_to_the_metrics(world: World) -> None:
+    world.write(60, every=1)
+    world.clock.advance(31)
+    metrics = batch_metrics_for(CollectorRegistry())
+    seen = []
+    for window, _ in world.windows(TO_HEAD, longest=timedelta(seconds=20), on_done=metrics):
+        seen.append(window)
+        assert metrics.query(NAME).batches == len(seen) - 1
+    assert metrics.query(NAME).batches == len(seen) > 1
+    assert f"query {NAME}, batch {seen[-1].name}: " in metrics.query(NAME).line()
 
 
 def test_a_window_saved_before_a_break_is_done(world: World) -> None:
