@@ -105,7 +105,7 @@ def _watching(spark: SparkSession, progress: JobProgress) -> Iterator[None]:
 
         def handle(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
             if stages is not None:
-                progress.update([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages])
+                progress.update([] if done else [(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages])
 
         spark.registerProgressHandler(handle)
         try:

@@ -108,8 +108,10 @@ def test_spark_connect_tells_by_itself() -> None:
     with spark_progress(spark, "latest", console=terminal()) as progress:
         stage = SimpleNamespace(stage_id=1, num_tasks=4, num_completed_tasks=3, num_bytes_read=0, done=False)
         handlers[0](stages=[stage], inflight_tasks=1, operation_id="o", done=False)
-        handlers[0](stages=None, inflight_tasks=0, operation_id="o", done=True)
+        handlers[0](stages=None, inflight_tasks=0, operation_id="o", done=False)
         assert (progress.done, progress.total) == (3, 4)
+        handlers[0](stages=[stage], inflight_tasks=0, operation_id="o", done=True)
+        assert (progress.done, progress.total) == (4, 4), "Spark does not tell of the last tasks"
     assert handlers == []
 
 
