@@ -59,6 +59,7 @@ class Plan:
         self.options = options
         self.source = open_source(options)
         self._counter: RowCounter | None = None
+        self._near: tuple[tuple[bytes, ...], tuple[bytes, ...]] = (), ()
 
     @property
     def log_id(self) -> str:
@@ -172,8 +173,12 @@ class Plan:
 
         Only for streams that are part of the plan: an executor that finds its share alone may know another ring.
         """
-        replicas_of = self.source.session.replicas_of(self.source.table.keyspace)
-        return streams if replicas_of is None else tuple(chain.from_iterable(by_replicas(streams, replicas_of)))
+        known, near = self._near
+        if known is not streams:  # each micro-batch would ask for the replicas of each vnode again
+            replicas_of = self.source.session.replicas_of(self.source.table.keyspace)
+            near = streams if replicas_of is None else tuple(chain.from_iterable(by_replicas(streams, replicas_of)))
+            self._near = streams, near
+        return near
 
     def learn_ttl(self, ttl_s: int | None) -> None:
         """Use *ttl_s*, unless None, as the TTL of the oldest rows, if the schema does not show it."""

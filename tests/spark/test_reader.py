@@ -250,6 +250,21 @@ def test_a_plan_does_not_grow_with_streams_and_generations_beyond_a_bound(
 
 
 @pytest.mark.parametrize("world", ["vnodes"], indirect=True)
+def test_where_streams_are_is_asked_once_for_all_micro_batches(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    monkeypatch.setattr(ReadSession, "replicas_of", lambda self, keyspace: lambda stream: asked.append(stream) or ())
+    reader = world.stream(windowSpan="1s")
+    at = reader.initialOffset()
+    for _ in range(3):
+        world.clock.advance(40)
+        end = reader.latestOffset(at, ALL)
+        assert reader.partitions(at, end)
+        at = end
+    assert asked
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize("world", ["vnodes"], indirect=True)
 def test_a_share_has_each_stream_once_however_few_there_are(world: World) -> None:
     table = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe().table
     streams = tuple(bytes([i]) for i in range(7))
