@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import histories
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -499,3 +500,51 @@ def test_service_and_spark_hand_a_consumer_to_each_other(spark: SparkSession, se
     write(5)
     spread()
     assert seen == list(range(1, written + 1)), "each once, in the order of writing"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
+@pytest.mark.parametrize("mode", ["changes", "events", "log"])
+def test_windows_as_arrow_are_the_windows_of_spark(spark: SparkSession, session: Any, vnodes: str, mode: Any) -> None:
+    histories.create(session.execute, vnodes, "t", histories.IMAGES)
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    begin = stream.cursor_at(datetime_of(rscylla.SystemClock().now_us()))
+    for cql in histories.statements(11, f"{vnodes}.t", 300):
+        session.execute(cql)
+    until = rscylla.StreamUntil(datetime_of(rscylla.SystemClock().now_us()))
+    lag, most = rscylla.StreamLag(milliseconds=0), timedelta(milliseconds=200)
+    store = MemoryCursorStore()
+    for name in ("spark", "arrow"):
+        store.set_cursor(name, begin)
+    read = {"consistency": "ONE", "parallelism": "2"}
+    of_spark = rs.windows(
+        spark, stream, store, "spark", lag, until, mode=mode, read=read, shortest=most, longest=most, max_rows=200
+    )
+    of_arrow = rscylla.windows_as_arrow(
+        stream, store, "arrow", lag, until, mode=mode, shortest=most, longest=most, max_rows=200
+    )
+    rows = 0
+    for (window, frame), (same, found) in zip(of_spark, of_arrow, strict=True):
+        assert window == same
+        expected = frame.toArrow()
+        assert expected.schema.names == found.schema.names
+        assert sorted(map(repr, in_utc(expected).to_pylist())) == sorted(map(repr, in_utc(found.table()).to_pylist()))
+        rows += expected.num_rows
+    assert rows > 300
+    assert store.get_cursor("spark") == store.get_cursor("arrow")
+
+
+def in_utc(table: Any) -> Any:
+    """Return *table* with all times in UTC: ``toArrow`` gives them the time zone of the session."""
+    import pyarrow as pa
+
+    def fixed(kind: Any) -> Any:
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp(kind.unit, "UTC")
+        if pa.types.is_struct(kind):
+            return pa.struct([pa.field(f.name, fixed(f.type)) for f in kind])
+        if pa.types.is_map(kind):
+            return pa.map_(fixed(kind.key_type), fixed(kind.item_type))
+        return pa.list_(fixed(kind.value_type)) if pa.types.is_list(kind) else kind
+
+    return table.cast(pa.schema([pa.field(f.name, fixed(f.type)) for f in table.schema]))
