@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from render_cells import rendered
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -79,6 +80,15 @@ def test_the_fast_lane_and_its_sweep_print_what_they_found() -> None:
     # How many of the held orders are late, or later than the sweep, is a matter of the machine's speed.
     assert int(found[2]) == len(lines) - 1
     assert 1 <= int(found[1]) + int(found[2]) <= 40
+
+
+def test_the_page_of_orders_in_arrow_is_what_its_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("duckdb", "matplotlib", "polars", "pyarrow"):
+        pytest.importorskip(library, reason="an extra that is not installed here")
+    monkeypatch.chdir(tmp_path)
+    assert rendered(EXAMPLES / "orders_analysis.py") == (EXAMPLES.parent / "docs" / "orders-analysis.md").read_text()
+    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert pictures == ["orders-analysis-dark.png", "orders-analysis-light.png"]
 
 
 def test_each_example_is_named_in_their_readme() -> None:
