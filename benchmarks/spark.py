@@ -1,4 +1,4 @@
-"""Reads a CDC log into Spark in each mode, and by a plain loop over the driver's rows; times small micro-batches."""
+"""Reads a CDC log into Spark in each mode, and by a plain loop; times small micro-batches, and tables of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peers.shapes import KEYSPACE, LAG, SHAPES, fill, timed
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark import ensure_java
+from rscylla.spark import ParquetTable, Window, ensure_java, latest
 
 TABLE = "narrow"
 FEW = 40
@@ -68,6 +68,7 @@ def main() -> None:
                 report(frames, args.rows, args.repeat, server.pid)
             without_spark(session, args.rows, args.repeat, server.pid)
             micro_batches(spark, session, options, Path(directory))
+            tables(spark, session, options, Path(directory), args.repeat, server.pid)
         finally:
             session.cluster.shutdown()
             spark.stop()
@@ -329,6 +330,77 @@ def progress_of(df: Any, checkpoint: Path) -> list[Any]:
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return [p for p in query.recentProgress if p.numInputRows][3:]
+
+
+CHANGES = 9_000
+"""The changes of each of two windows of a table."""
+
+MERGED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "narrow": (
+        "v text, n bigint",
+        ("INSERT INTO {t} (pk, ck, v, n) VALUES ({pk}, {ck}, 'order {i}', {i})", "UPDATE {t} SET n = {i} {key}"),
+    ),
+    "mixed": (
+        "s int static, sm map<int, text> static, a int, b text, l list<int>, m map<int, text>, st set<int>, u pair",
+        (
+            "INSERT INTO {t} (pk, ck, a, b, m, st) VALUES ({pk}, {ck}, {i}, 'x{i}', {{{e}: 'x'}}, {{{e}, 9}})",
+            "UPDATE {t} SET l = l + [{e}], m = m + {{{e}: 'x'}}, st = st - {{{e}}}, u.a = {e} {key}",
+            "UPDATE {t} SET s = {i}, sm = sm + {{{e}: 'x'}} WHERE pk = {pk}",
+        ),
+    ),
+    "wide": (
+        ", ".join(f"v{n} {'int' if n % 3 else 'text'}" for n in range(30)),
+        ("UPDATE {t} SET v0 = 'x{i}', v7 = {i}, v13 = {i}, v28 = {e}, v29 = {i} {key}",),
+    ),
+}
+"""The columns of tables besides the key, and what is written to them in turn, to 637 rows of each."""
+
+
+def tables(
+    spark: Any, session: rscylla.Session, options: dict[str, str], directory: Path, repeat: int, server: int
+) -> None:
+    """Print what a ``ParquetTable`` costs beside ``latest`` of the same changes: its first window, and the next."""
+    session.execute(f"CREATE TYPE {KEYSPACE}.pair (a int, b text)")
+    print(f"\n{'9,000 changes of 637 rows, CPU':<34}{'latest, s':>10}{'first window':>14}{'next window':>14}")
+    for name, (columns, writes) in MERGED.items():
+        table = f"{KEYSPACE}.merged_{name}"
+        key = "PRIMARY KEY (pk, ck)"
+        session.execute(f"CREATE TABLE {table} (pk int, ck bigint, {columns}, {key}) WITH cdc = {{'enabled': true}}")
+        windows: list[Window] = []
+        frames: list[Any] = []
+        for part in range(2):
+            start = int(time.time() * 1e6)
+            for i in range(part * CHANGES, (part + 1) * CHANGES):
+                pk, ck = divmod(i * 7919 % 637, 32)
+                where = f"WHERE pk = {pk} AND ck = {ck}"
+                text = writes[i % len(writes)]
+                session.execute(text.format(t=table, pk=pk, ck=ck, i=i, e=i % 7, key=where))
+            end = int(time.time() * 1e6)
+            cursors = [str(rscylla.EventID(0, us)) for us in (start if not windows else windows[-1].end_us, end)]
+            windows.append(Window(0, start, end, *cursors))
+            given = {**options, "table": f"merged_{name}", "startingPosition": iso(start / 1e6)}
+            df = spark.read.format("scylla-cdc").options(**given, endingPosition=iso(end / 1e6)).load()
+            # Stored, because reading the log is measured above.
+            df.write.parquet(str(directory / f"{name}{part}"))
+            frames.append(spark.read.parquet(str(directory / f"{name}{part}")))
+        found: list[list[float]] = []
+        for turn in range(repeat + 1):
+            kept = ParquetTable(spark, str(directory / f"merged_{name}{turn}"))
+            steps = (
+                latest(frames[0]).collect,
+                partial(kept.apply, frames[0], windows[0]),
+                partial(kept.apply, frames[1], windows[1]),
+            )
+            found.append([spent_on(step, server) for step in steps])
+        first, *others = (statistics.median(each) for each in zip(*found[1:], strict=True))  # the first turn warms up
+        print(f"{name:<34}{first:>10.2f}" + "".join(f"{each / first:>14.2f}" for each in others), flush=True)
+
+
+def spent_on(step: Any, server: int) -> float:
+    """Return the CPU seconds of the client for *step*."""
+    before = client_cpu(server)
+    step()
+    return sum(cpu - before.get(pid, 0.0) for pid, cpu in client_cpu(server).items())
 
 
 def iso(seconds: float) -> str:

@@ -38,7 +38,7 @@ from pyspark.sql.window import WindowSpec
 
 from ...errors import ConfigError
 from ..shape import ColumnShape, Shape
-from .order import byte_order, identity, timeuuid_order
+from .order import byte_order, differs, identity, timeuuid_order
 
 __all__ = [
     "cell_names",
@@ -287,15 +287,24 @@ def identities(columns: Iterable[ColumnShape], of: Callable[[str], Column] = nam
 
 def grouped(frame: DataFrame, columns: Sequence[ColumnShape], *aggregates: Column) -> DataFrame:
     """Return one row per key of *columns*, with the key and *aggregates*."""
-    names = [f"cdc$key_{n}" for n in range(len(columns))]
-    by = [each.alias(name) for each, name in zip(identities(columns), names, strict=True)]
-    # Not the grouping keys: Spark normalizes -0.0 to 0.0 in them.
-    keys = [F.first(quoted(c.name)).alias(c.name) for c in columns]
-    return frame.groupBy(*by).agg(*keys, *aggregates).drop(*names)
+    by, firsts, extra = [], [], []
+    for n, column in enumerate(columns):
+        if not differs(column.type):
+            by.append(named(column.name))
+            continue
+        # Not the grouping key: Spark normalizes -0.0 to 0.0 in it.
+        extra.append(f"cdc$key_{n}")
+        by.append(identity(named(column.name), column.type).alias(extra[-1]))
+        firsts.append(F.first(quoted(column.name)).alias(column.name))
+    group = frame.groupBy(*by)
+    return group.agg(*firsts, *aggregates).drop(*extra) if firsts or aggregates else frame.select(*by).distinct()
 
 
 def merge_cells(cells: DataFrame, shape: Shape) -> DataFrame:
     """Return *cells* merged to one row per key."""
+    if shape.clustering:
+        # Whatever follows works by partition, and Spark then keeps to this distribution: it shuffles once.
+        cells = cells.repartition(*identities(shape.partition))
     return grouped(cells, shape.keys, *merged_columns(shape, cells))
 
 

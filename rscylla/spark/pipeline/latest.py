@@ -72,15 +72,18 @@ def second_of(at: datetime | None) -> Column:
     return F.lit(us // 1_000_000)
 
 
-def live_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Return the rows of merged *cells* that exist at *second*."""
-    rows = with_liveness(cells, shape, second)
+def live_rows(cells: DataFrame, shape: Shape, second: Column, *, deletes: bool = True) -> DataFrame:
+    """Return the rows of merged *cells* that exist at *second*; *deletes* as for ``with_partition``."""
+    rows = with_liveness(cells, shape, second, deletes=deletes)
     return rows.where(F.col("cdc$live")).select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
 
 
-def with_liveness(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Add the values of merged *cells* as of *second*, and ``cdc$live``: whether a SELECT returns the row."""
-    rows = row_values(with_partition(cells, shape), shape, second)
+def with_liveness(cells: DataFrame, shape: Shape, second: Column, *, deletes: bool = True) -> DataFrame:
+    """Add the values of merged *cells* as of *second*, and ``cdc$live``: whether a SELECT returns the row.
+
+    *deletes* is as for ``with_partition``.
+    """
+    rows = row_values(with_partition(cells, shape, deletes=deletes), shape, second)
     exists = F.col("cdc$live")
     if shape.clustering and shape.statics:
         # A partition with static values but without rows is one row without clustering key.
@@ -99,22 +102,35 @@ def _of_partition(shape: Shape) -> WindowSpec:
     return Window.partitionBy(*identities(shape.partition))
 
 
-def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
+def with_partition(cells: DataFrame, shape: Shape, *, deletes: bool = True) -> DataFrame:
     """Return the cells of rows, with those of their partition: static cells and deletes.
 
-    ``cdc$covered`` is the write time up to which deletes hide the row's own cells.
+    ``cdc$covered`` is the write time up to which deletes hide the row's own cells. Without *deletes*, the cells are of
+    ``purged``, which has applied them.
     """
+    if not deletes:
+        never = {name: F.lit(NEVER) for name in ("cdc$covered", "cdc$partition_deleted")}
+        return cells.withColumns(never | (_of_static_row(shape, _static_cells(shape)) if shape.clustering else {}))
     row_deleted = F.coalesce("cdc$row_deleted", F.lit(NEVER))
     if not shape.clustering:
         return cells.withColumn("cdc$covered", row_deleted)
-    static, partition = is_static(shape), _of_partition(shape)
-    shared = ["cdc$partition_deleted", "cdc$ranges", *(n for c in shape.statics for n in cell_names(c))]
-    of_partition = {n: F.first(F.when(static, F.col(quoted(n))), ignorenulls=True).over(partition) for n in shared}
+    static = is_static(shape)
+    of_partition = _of_static_row(shape, ["cdc$partition_deleted", "cdc$ranges", *_static_cells(shape)])
     of_partition["cdc$partition_deleted"] = F.coalesce(of_partition["cdc$partition_deleted"], F.lit(NEVER))
     joined = cells.withColumns(of_partition)
     deleted = F.col("cdc$partition_deleted")
     covered = F.greatest(row_deleted, deleted, range_deleted(F.col("cdc$ranges"), shape))
     return joined.withColumn("cdc$covered", F.when(static, deleted).otherwise(covered))
+
+
+def _static_cells(shape: Shape) -> list[str]:
+    return [name for column in shape.statics for name in cell_names(column)]
+
+
+def _of_static_row(shape: Shape, names: list[str]) -> dict[str, Column]:
+    """Return, for each row, the columns *names* of the static row of its partition."""
+    static, partition = is_static(shape), _of_partition(shape)
+    return {n: F.first(F.when(static, F.col(quoted(n))), ignorenulls=True).over(partition) for n in names}
 
 
 def range_deleted(ranges: Column, shape: Shape) -> Column:

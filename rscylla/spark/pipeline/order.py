@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 from ...types import native
 from ..shape import ColumnShape
 
-__all__ = ["byte_order", "clustering_order", "identity", "timeuuid_order"]
+__all__ = ["byte_order", "clustering_order", "differs", "identity", "timeuuid_order"]
 
 
 def timeuuid_order(text: Column) -> Column:
@@ -45,7 +45,7 @@ def identity(value: Column, type_: DataType) -> Column:
     """
     if isinstance(type_, FloatType | DoubleType):
         return F.struct(value.alias("number"), value.cast("string").alias("text"))
-    if not _differs(type_):
+    if not differs(type_):
         return value
     if isinstance(type_, ArrayType):
         return F.transform(value, lambda e: identity(e, type_.elementType))
@@ -60,12 +60,12 @@ def identity(value: Column, type_: DataType) -> Column:
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def _differs(type_: DataType) -> bool:
+def differs(type_: DataType) -> bool:
     """Whether the identity of values of the type differs from the values."""
     if isinstance(type_, ArrayType):
-        return _differs(type_.elementType)
+        return differs(type_.elementType)
     if isinstance(type_, StructType):
-        return any(_differs(f.dataType) for f in type_.fields)
+        return any(differs(f.dataType) for f in type_.fields)
     return isinstance(type_, FloatType | DoubleType | MapType)
 
 

@@ -112,7 +112,7 @@ class ParquetTable:
         Raises:
             ConfigError: the table does not exist.
         """
-        return live_rows(self.cells(), _shape_of(self._needed()), second_of(at))
+        return live_rows(self.cells(), _shape_of(self._needed()), second_of(at), deletes=False)
 
     def cells(self) -> DataFrame:
         """Return the cells of the table, for ``latest(..., base=...)``."""
@@ -135,7 +135,8 @@ class ParquetTable:
         alive.write.mode("overwrite").parquet(self._cells_path(version))
         # Read back from the files: otherwise, Spark would compute the merge again for the rows.
         written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
-        live_rows(written, shape, second).write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
+        rows = live_rows(written, shape, second, deletes=False)
+        rows.write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
         self._directory.write_json(
             MANIFEST,
             {
