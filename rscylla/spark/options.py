@@ -120,8 +120,9 @@ class Options:
         options = _known(renamed(given))
         if not options:
             raise ConfigError(
-                "format('scylla-cdc') got no options; Spark passes no options for a catalog table that was created "
-                "with a list of columns: create the table without one, or create a temporary view"
+                "format('scylla-cdc') got no options: Spark passes none for a table created with a list of columns, or "
+                "with TBLPROPERTIES; omit both, or use CREATE TEMPORARY VIEW v USING `scylla-cdc` OPTIONS "
+                "(contactPoints '…', keyspace '…', table '…', lag '30s')"
             )
         _check_together(options)
         if "lag" not in options:

@@ -136,7 +136,7 @@ def test_lengths_of_time(text: str, milliseconds: int) -> None:
 
 
 def test_no_options_at_all_are_those_of_a_catalog_table_with_columns_of_its_own() -> None:
-    with pytest.raises(ConfigError, match=r"got no options; .* create the table without one"):
+    with pytest.raises(ConfigError, match=r"got no options: .* omit both, or use CREATE TEMPORARY VIEW v"):
         Options.of({})
 
 
