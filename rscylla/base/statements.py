@@ -31,7 +31,7 @@ from ..event import Operation
 from ..types import collection_cells, quote_name, sample_of, sized_cells
 from .queries import equal
 
-__all__ = ["UNSET", "ChangeWriter", "Unset", "Value", "Write", "remaining_ttl"]
+__all__ = ["UNSET", "ChangeWriter", "Unset", "Value", "Write", "insert_into", "remaining_ttl"]
 
 
 class Unset(enum.Enum):
@@ -61,6 +61,11 @@ def remaining_ttl(ttl_s: int, timestamp_us: int, now_us: int) -> int:
     """
     age_s = max(0, (now_us - timestamp_us) // 1_000_000)
     return ttl_s and max(1, ttl_s - age_s)
+
+
+def insert_into(table: str, names: Sequence[str]) -> str:
+    """Return the INSERT of the columns *names* into *table*, with a marker for each."""
+    return f"INSERT INTO {table} ({', '.join(map(quote_name, names))}) VALUES ({', '.join('?' * len(names))})"
 
 
 _BIGINT = struct.Struct(">q")
@@ -140,9 +145,7 @@ class ChangeWriter:
 
     def _insert_cql(self) -> str:
         columns = (*self._layout.keys, *self._regular)
-        names = ", ".join(quote_name(c.name) for c in columns)
-        marks = ", ".join("?" * len(columns))
-        return f"INSERT INTO {self._table} ({names}) VALUES ({marks}) {_USING}"
+        return f"{insert_into(self._table, [c.name for c in columns])} {_USING}"
 
     def _update_cql(self, columns: Sequence[ValueColumn], keys: Sequence[ValueColumn]) -> str:
         return self._set(", ".join(f"{quote_name(c.name)} = ?" for c in columns), keys)

@@ -101,13 +101,25 @@ class Shape:
             ConfigError: *df* was not read with ``mode=changes``, or a step in between dropped the fields' metadata, or
                 names differ only in case and Spark does not distinguish them.
         """
-        fields = {f.name: f for f in df.schema.fields}
+        shape = cls.of_schema(df.schema)
+        if df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+            shape.check_names(df.columns)
+        return shape
+
+    @classmethod
+    def of_schema(cls, schema: StructType) -> Shape:
+        """Return the shape by the *schema* of a DataFrame of changes; names are not checked.
+
+        Raises:
+            ConfigError: as for ``of``, but for names.
+        """
+        fields = {f.name: f for f in schema.fields}
         for needed in ("cdc_operation", "cdc_timestamp", "cdc_ttl", "cdc_touched", "cdc_deleted"):
             if needed not in fields:
                 raise ConfigError(
                     f"the DataFrame has no column {needed!r}; read it with format('scylla-cdc') and mode 'changes'"
                 )
-        keys = [f for f in df.schema.fields if not f.name.startswith(_PREFIX) or CQL in f.metadata]
+        keys = [f for f in schema.fields if not f.name.startswith(_PREFIX) or CQL in f.metadata]
         positions = {f.name: int(f.metadata[CQL]["position"]) if CQL in f.metadata else 0 for f in keys}
         shapes = sorted(map(_shape_of, keys), key=lambda s: positions[s.name])
         values = fields["cdc_values"].dataType if "cdc_values" in fields else StructType()
@@ -115,8 +127,6 @@ class Shape:
         shape = cls.by_kind([*shapes, *map(_shape_of, values.fields)])
         if not shape.partition:
             raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
-        if df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
-            shape.check_names(df.columns)
         return shape
 
     def check_names(self, columns: Sequence[str] = ()) -> None:

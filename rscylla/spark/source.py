@@ -13,7 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -88,6 +95,18 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self._options(schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer to a base table: rows are inserted, changes applied; see ``sinks/writing.py``."""
+        from .sinks.writing import writer_for  # not needed for reading, which is what most workers do
+
+        return writer_for(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        raise ConfigError(
+            "format('scylla-cdc') has no writeStream; use writeStream.foreachBatch(ScyllaTable(options).write) for "
+            "changes, or foreachBatch with write.format('scylla-cdc') for rows"
+        )
 
     def _options(self, schema: StructType) -> Options:
         return Options.of({**renamed(_options_in(schema)), **renamed(self.options)})

@@ -25,7 +25,7 @@ from rscylla.embedded import EmbeddedScylla
 from rscylla.spark.pipeline.replay import ArrowChangeWriter, in_numbers
 from rscylla.spark.session import close_sessions
 from rscylla.spark.shape import Shape
-from rscylla.spark.sinks.scylla import ScyllaTable, _Writer
+from rscylla.spark.sinks.scylla import ChangesWriter, ScyllaTable
 from rscylla.spark.source import ScyllaCdcDataSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
@@ -175,7 +175,7 @@ def writer_to(scylla: EmbeddedScylla, session: Any) -> Iterator[Callable[[Shape]
     options = ScyllaTable(given)._options
 
     def made(shape: Shape) -> Any:
-        writer = _Writer(options.connection, options.keyspace, options.table, shape)
+        writer = ChangesWriter(options.connection, options.keyspace, options.table, shape)
         return cloudpickle.loads(cloudpickle.dumps(writer))
 
     yield made

@@ -23,7 +23,7 @@ from ...event import Operation
 from ...types import Encoder, encoder_for
 from ..shape import ColumnShape, Shape
 
-__all__ = ["ArrowChangeWriter", "in_numbers"]
+__all__ = ["ArrowChangeWriter", "in_numbers", "tried"]
 
 _YES = b"\x01"
 _ENDS = {True: Operation.RANGE_END_INCLUSIVE, False: Operation.RANGE_END_EXCLUSIVE}
@@ -129,7 +129,7 @@ class ArrowChangeWriter:
         return tuple([found.get(c.name) for c in self._layout.columns])
 
     def _raw(self, name: str, value: Any) -> bytes | None:
-        return None if value is None else _tried(self._encoders[name], name, value, self._name)
+        return None if value is None else tried(self._encoders[name], name, value, self._name)
 
 
 def _part(change: Mapping[str, Any], where: str, name: str) -> Any:
@@ -168,8 +168,9 @@ def _in_numbers(type_: Any) -> Any:
     return type_
 
 
-def _tried(encode: Encoder, name: str, value: Any, table: str) -> bytes:
+def tried(encode: Encoder, name: str, value: Any, table: str) -> bytes:
+    """Return the bytes of *value*; raise ``CannotReplicate`` if it has no place in the column *name* of *table*."""
     try:
         return encode(value)
     except (ValueError, TypeError, ArithmeticError, LookupError, struct.error) as e:
-        raise CannotReplicate(f"a change has a value of {name!r} that does not fit its type in {table}") from e
+        raise CannotReplicate(f"a row has a value of {name!r} that does not fit its type in {table}") from e

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ...base.statements import Write
 from ...base.writing import Target
-from ...cdc.table import read_base_table
+from ...cdc.table import Table, read_base_table
 from ...cdc.windowing import Window
-from ...clock import Stop, SystemClock
+from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
 from ..pipeline.cells import quoted
@@ -22,7 +23,7 @@ from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
 from ..shape import Shape
 
-__all__ = ["ScyllaTable"]
+__all__ = ["ChangesWriter", "ScyllaTable", "TableWriter", "sink_options"]
 
 IN_FLIGHT = 64
 """Concurrent writes of a task."""
@@ -55,10 +56,7 @@ class ScyllaTable:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        if any(name.lower() in ("lag", "mode") for name in options):
-            raise ConfigError("a sink does not accept the options lag and mode; omit them")
-        # The options are those of the source, which must have a lag.
-        self._options = Options.of({**options, "lag": "0s"})
+        self._options = sink_options(options)
 
     def apply(self, changes: DataFrame, window: Window) -> bool:
         """Apply the changes of *window*; return True. See ``write``."""
@@ -84,7 +82,7 @@ class ScyllaTable:
                 converts it.
         """
         shape = Shape.of(changes)
-        writer = _Writer(self._options.connection, self._options.keyspace, self._options.table, shape)
+        writer = ChangesWriter(self._options.connection, self._options.keyspace, self._options.table, shape)
         columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
         time = F.unix_micros("cdc_timestamp").alias("cdc_timestamp")
         counts = changes.select(*(F.col(quoted(n)) for n in columns), time).mapInArrow(writer, "written bigint")
@@ -92,33 +90,78 @@ class ScyllaTable:
         return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 
 
+def sink_options(options: Mapping[str, str]) -> Options:
+    """Return the parsed options of a sink, which has no lag.
+
+    Raises:
+        ConfigError: an option is wrong, or is one of a reader.
+    """
+    wrong = [name for name in options if name.lower() in ("lag", "mode")]
+    if wrong:
+        raise ConfigError("a sink does not accept the options lag and mode; omit them")
+    # The options are those of the source, which must have a lag.
+    return Options.of({**options, "lag": "0s"})
+
+
 @attrs.frozen
-class _Writer:
-    """Writes batches of changes, in an executor. Can be pickled."""
+class TableWriter:
+    """Writes batches of rows to a table, in an executor. Can be pickled."""
 
     connection: Connection
     keyspace: str
     table: str
-    shape: Shape
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        session, clock = session_for(self.connection), SystemClock()
-        target = read_base_table(session, self.keyspace, self.table)
+    def writes_to(self, target: Table, clock: Clock) -> Callable[[Mapping[str, Any]], list[Write]]:
+        """Return what makes the writes of a row, all of one partition.
+
+        Raises:
+            CannotReplicate: *target* cannot take the rows.
+        """
+        raise NotImplementedError
+
+    def target(self) -> Table:
+        """Return the table; raise ``TableNotFound`` if it does not exist."""
+        target = read_base_table(session_for(self.connection), self.keyspace, self.table)
         if target is None:
             raise TableNotFound(f"the target table {self.keyspace}.{self.table} does not exist; create it first")
-        writer = ArrowChangeWriter(self.shape, target)
+        return target
+
+    def written(self, batches: Iterator[Any]) -> Iterator[int]:
+        """Write *batches*, and yield the number of rows of each when they are written."""
+        session, clock = session_for(self.connection), SystemClock()
+        target = self.target()
+        writes = self.writes_to(target, clock)
         door = Target(session.session, consistency=self.connection.consistency, clock=clock)
         doing, stop = f"writing to {target.full_name}", Stop()
 
-        def repeat(change: Mapping[str, Any]) -> None:
-            door.apply(writer.writes(change, clock.now_us()), doing=doing, stop=stop)
+        def write(row: Mapping[str, Any]) -> None:
+            door.apply(writes(row), doing=doing, stop=stop)
 
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
             try:
                 for batch in batches:
                     # Consumes every result, so that the first error is raised.
-                    for _ in pool.map(repeat, in_numbers(batch).to_pylist()):
+                    for _ in pool.map(write, in_numbers(batch).to_pylist()):
                         pass
-                    yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])
+                    yield batch.num_rows
             finally:
                 stop.set()  # after an error, writes in progress are not retried
+
+
+@attrs.frozen
+class ChangesWriter(TableWriter):
+    """Writes changes with their own write times; a function for ``mapInArrow``."""
+
+    shape: Shape
+
+    def writes_to(self, target: Table, clock: Clock) -> Callable[[Mapping[str, Any]], list[Write]]:
+        writer = ArrowChangeWriter(self.shape, target)
+        return lambda change: writer.writes(change, clock.now_us())
+
+    def check(self) -> None:
+        """Check that the table can take the changes; raise ``CannotReplicate`` or ``TableNotFound`` if not."""
+        ArrowChangeWriter(self.shape, self.target())
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for count in self.written(batches):
+            yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], ["written"])

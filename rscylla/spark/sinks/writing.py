@@ -1,0 +1,126 @@
+"""``df.write.format("scylla-cdc")``: the executors write a DataFrame to a base table.
+
+Rows with the columns of the table are inserted; changes, which have ``cdc_operation``, are applied as ``ScyllaTable``
+does. Both can be repeated, so a task that Spark runs again does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, NullType, StructType
+
+from ...base.statements import Write, insert_into
+from ...cdc.table import Table
+from ...clock import Clock
+from ...errors import CannotReplicate, ConfigError
+from ...types import encoder_for
+from ...types.arrow import arrow_type
+from ..options import nearest
+from ..pipeline.replay import tried
+from ..shape import Shape
+from .scylla import ChangesWriter, TableWriter, sink_options
+
+__all__ = ["RowsWriter", "ScyllaWriter", "writer_for"]
+
+
+def writer_for(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> ScyllaWriter:
+    """Return the writer of a DataFrame with *schema*. Queries the cluster; nothing is written.
+
+    Raises:
+        ConfigError: an option is wrong, *overwrite* is set, or the table has no place for the columns.
+        CannotReplicate: the table cannot take these changes.
+        TableNotFound: the table does not exist.
+    """
+    if overwrite:
+        raise ConfigError(
+            "format('scylla-cdc') does not overwrite tables; use mode('append'), which replaces rows of the same key, "
+            "and TRUNCATE the table before if it must be empty"
+        )
+    parsed = sink_options(options)
+    place = parsed.connection, parsed.keyspace, parsed.table
+    if "cdc_operation" in schema.names:
+        changes = ChangesWriter(*place, Shape.of_schema(schema))
+        changes.check()
+        return ScyllaWriter(changes)
+    rows = RowsWriter(*place, tuple(schema.names))
+    rows.check(schema)
+    return ScyllaWriter(rows)
+
+
+class ScyllaWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes the partitions of a DataFrame; what is written is visible at once, also if the job fails later."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        for _ in self._writer.written(iterator):
+            pass
+        return WriterCommitMessage()
+
+
+@attrs.frozen
+class RowsWriter(TableWriter):
+    """Inserts rows with the columns *names*. A null is written, too: it deletes the value that was there."""
+
+    names: tuple[str, ...]
+
+    def check(self, schema: StructType) -> None:
+        """Check that the table can take rows of *schema*.
+
+        Raises:
+            ConfigError: a column of the key is missing, the table lacks a column, or has it with another type.
+            TableNotFound: the table does not exist.
+        """
+        target = self.target()
+        columns = {c.name: c for c in target.columns}
+        table = target.full_name
+        for name in self.names:
+            if name not in columns:
+                raise ConfigError(f"{table} has no column {name!r}; {nearest(name, list(columns))}")
+        missing = [c.name for c in target.columns if c.in_key and c.name not in self.names]
+        if missing:
+            raise ConfigError(f"the DataFrame lacks the key column {missing[0]!r} of {table}; add it")
+        wanted = from_arrow_schema(self._arrow(target), prefer_timestamp_ntz=False)
+        for field in schema.fields:
+            want = wanted[field.name].dataType
+            if not _fits(field.dataType, want):
+                raise ConfigError(
+                    f"the column {field.name!r} is {field.dataType.simpleString()} in the DataFrame, but {table} "
+                    f"({columns[field.name].type_text}) takes {want.simpleString()}; cast it"
+                )
+
+    def _arrow(self, target: Table) -> Any:
+        types = {c.name: c.type for c in target.columns}
+        return pa.schema([(name, arrow_type(types[name])) for name in self.names])
+
+    def writes_to(self, target: Table, clock: Clock) -> Callable[[Mapping[str, Any]], list[Write]]:
+        types = {c.name: c.type for c in target.columns}
+        encoders = [(name, encoder_for(types[name], arrow=True)) for name in self.names]
+        keys = frozenset(c.name for c in target.columns if c.in_key)
+        table = target.full_name
+        cql = insert_into(table, self.names)
+
+        def value(name: str, encode: Any, of: Any) -> bytes | None:
+            if of is None and name in keys:
+                raise CannotReplicate(
+                    f"a row for {target.full_name} has no value in the key column {name!r}; filter it"
+                )
+            return None if of is None else tried(encode, name, of, table)
+
+        return lambda row: [Write(cql, tuple([value(name, encode, row[name]) for name, encode in encoders]))]
+
+
+def _fits(given: DataType, want: DataType) -> bool:
+    """Whether values of the Spark type *given* can be written where the table takes *want*; integers are checked."""
+    if isinstance(given, NullType) or given.simpleString() == want.simpleString():
+        return True
+    if isinstance(given, IntegralType) and isinstance(want, IntegralType):
+        return True
+    return isinstance(given, FloatType) and isinstance(want, DoubleType)

@@ -1,0 +1,148 @@
+"""``df.write.format("scylla-cdc")``: rows become INSERTs, changes are applied, and what does not fit is said before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_history as h
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
+from spark_history import passed
+
+import rscylla
+from rscylla.spark import spark_errors
+from rscylla.spark.session import close_sessions
+from rscylla.spark.source import ScyllaCdcDataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
+
+TABLE = """CREATE TABLE {}.rows (pk int, ck text, n bigint, d decimal, v varint, at timestamp, day date, t time,
+    l list<int>, st set<text>, m map<text, timestamp>, u frozen<tuple<int, text>>, dur duration, s int static,
+    PRIMARY KEY (pk, ck)) WITH cdc = {{'enabled': true}}"""
+
+
+@pytest.fixture(autouse=True)
+def no_sessions() -> Iterator[None]:
+    yield
+    close_sessions()
+
+
+def sink(options: Callable[..., dict[str, str]], keyspace: str, table: str) -> dict[str, str]:
+    found = options(keyspace, table)
+    return {n: found[n] for n in ("contactPoints", "keyspace", "table", "consistency")}
+
+
+def test_rows_are_inserted_and_read_back(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    session.execute(TABLE.format(vnodes))
+    made = """SELECT cast(id % 3 AS int) AS pk, cast(id AS string) AS ck, id AS n, cast(id / 7 AS string) AS d,
+        '123456789012345678901234567890' AS v, timestamp_millis(id * 1001) AS at, date '2026-11-21' AS day, id AS t,
+        array(cast(id AS int)) AS l, array('b', 'a') AS st, map('k', timestamp_millis(id)) AS m,
+        struct(cast(id AS int) AS _1, 'x' AS _2) AS u,
+        struct(1 AS months, 2 AS days, id AS nanoseconds) AS dur FROM range(40)"""
+    rows = spark.sql(made).repartition(3)
+    for _ in range(2):  # again changes nothing
+        rows.write.format("scylla-cdc").options(**sink(options, vnodes, "rows")).mode("append").save()
+    changes = spark.read.format("scylla-cdc").options(**options(vnodes, "rows")).load()
+    want = spark.sql(made).collect()
+    assert changes.count() == 2 * len(want)
+    found = rscylla.spark.latest(changes).select(*want[0].asDict()).collect()
+    plain = [sorted(({**r.asDict(True), "st": sorted(r["st"])} for r in of), key=repr) for of in (found, want)]
+    assert plain[0] == plain[1]
+
+
+def test_a_narrower_integer_fits_and_a_null_deletes(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (k bigint PRIMARY KEY, a int, b text)")
+    session.execute(f"INSERT INTO {vnodes}.t (k, a, b) VALUES (1, 1, 'kept')")
+    writer = spark.sql("SELECT 1 AS k, cast(NULL AS int) AS a").write.format("scylla-cdc")
+    writer.options(**sink(options, vnodes, "t")).mode("append").save()
+    assert [tuple(r) for r in session.execute(f"SELECT * FROM {vnodes}.t")] == [(1, None, "kept")]
+    writer = spark.sql("SELECT 2 AS k, 3000000000 AS a").write.format("scylla-cdc")
+    with pytest.raises(rscylla.CannotReplicate, match="value of 'a' that does not fit"), spark_errors():
+        writer.options(**sink(options, vnodes, "t")).mode("append").save()
+
+
+def test_changes_are_applied_with_their_write_times(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    for name in ("a", "b"):
+        session.execute(f"CREATE TABLE {vnodes}.{name} (k int PRIMARY KEY, v int, m map<int, int>) "
+                        "WITH cdc = {'enabled': true}")  # fmt: skip
+    start = rscylla.SystemClock().now_us() - 1_000_000
+    for n, cql in enumerate(
+        (
+            "INSERT INTO {} (k, v, m) VALUES (1, 1, {{1: 1}})",
+            "UPDATE {} SET m[2] = 2 WHERE k = 1",
+            "DELETE FROM {} WHERE k = 2",
+        )
+    ):
+        text = cql.format(f"{vnodes}.a").replace(" SET", f" USING TIMESTAMP {start + n} SET")
+        session.execute(text)
+    passed(rscylla.SystemClock().now_us())
+    changes = spark.read.format("scylla-cdc").options(**options(vnodes, "a")).load()
+    changes.write.format("scylla-cdc").options(**sink(options, vnodes, "b")).mode("append").save()
+    times = "SELECT k, v, m, writetime(v) FROM {}"
+    assert list(session.execute(times.format(f"{vnodes}.b"))) == list(session.execute(times.format(f"{vnodes}.a")))
+    assert h.rows_of(session, vnodes, "b")
+
+
+# ---------------------------------------------------------------- without Java
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"k": "integer", "a": "integer", "typo": "integer"}, r"has no column 'typo'; known options|did you mean"),
+        ({"a": "integer"}, r"lacks the key column 'k' of"),
+        ({"k": "integer", "a": "string"}, r"'a' is string in the DataFrame, but .*\(int\) takes int; cast it"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_written(
+    session: Any, options: Callable[..., dict[str, str]], vnodes: str, schema: dict[str, str], message: str
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, a int)")
+    with pytest.raises(rscylla.ConfigError, match=message):
+        source_of(sink(options, vnodes, "t")).writer(struct(schema), overwrite=False)
+
+
+def test_a_row_without_its_key_is_refused(session: Any, options: Callable[..., dict[str, str]], vnodes: str) -> None:
+    import pyarrow as pa
+
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, a int)")
+    writer = source_of(sink(options, vnodes, "t")).writer(struct({"k": "integer", "a": "integer"}), overwrite=False)
+    batch = pa.RecordBatch.from_pydict(
+        {"k": [None], "a": [1]}, schema=pa.schema([("k", pa.int32()), ("a", pa.int32())])
+    )
+    with pytest.raises(rscylla.CannotReplicate, match="no value in the key column 'k'"):
+        writer.write(iter([batch]))
+
+
+def test_other_ways_of_writing_are_answered(options: Callable[..., dict[str, str]]) -> None:
+    source = source_of(sink(options, "shop", "orders"))
+    with pytest.raises(rscylla.ConfigError, match=r"does not overwrite.*mode\('append'\)"):
+        source.writer(StructType(), overwrite=True)
+    with pytest.raises(rscylla.ConfigError, match=r"no writeStream; use writeStream.foreachBatch"):
+        source.streamWriter(StructType(), overwrite=False)
+    with pytest.raises(rscylla.ConfigError, match="does not accept the options lag"):
+        source_of({**sink(options, "shop", "orders"), "lag": "0s"}).writer(StructType(), overwrite=False)
+    with pytest.raises(rscylla.TableNotFound, match="create it first"):
+        source_of(sink(options, "system", "none")).writer(struct({"k": "integer"}), overwrite=False)
+
+
+def source_of(options: dict[str, str]) -> ScyllaCdcDataSource:
+    return ScyllaCdcDataSource(CaseInsensitiveDict(options))
+
+
+def struct(types: dict[str, str]) -> StructType:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()]
+    return StructType.fromJson({"type": "struct", "fields": fields})
