@@ -1,0 +1,77 @@
+"""``follow`` as a program of its own, for tests that kill it: keeps a table up to date with a table of Scylla.
+
+Arguments: contact point, keyspace, table, checkpoint, the sink as JSON, and, if the query is to end at the head, "now".
+The sink is ``{"path": ...}`` for a ``ParquetTable``, or ``{"name": ..., "using": ..., "settings": {...}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from sparkapps import point
+
+from rscylla.spark import ensure_java
+
+
+class Pierced:
+    """A sink that can be killed right before and right after it applies a window."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+
+    @property
+    def cursor(self) -> str:
+        return str(self._sink.cursor)
+
+    def apply(self, changes: Any, window: Any) -> bool:
+        point("applying")
+        applied = bool(self._sink.apply(changes, window))
+        point("applied")
+        return applied
+
+
+def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, end: str = "") -> None:
+    ensure_java()
+    from pyspark.sql import SparkSession
+
+    from rscylla.spark import MergeTable, ParquetTable, follow
+
+    sink = json.loads(given)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **sink.get("settings", {}),
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    options = {
+        "contactPoints": contact,
+        "keyspace": keyspace,
+        "table": table,
+        "lag": "0s",
+        "consistency": "ONE",
+        "parallelism": "1",
+        "windowSpan": "1s",
+        "maxWindowsPerTrigger": "5",
+    }
+    into = ParquetTable(spark, sink["path"], keep=1000) if "path" in sink else None
+    kept = into or MergeTable(spark, sink["name"], using=sink["using"])
+    trigger = {"availableNow": True} if end else None
+    if end:
+        del options["maxWindowsPerTrigger"]
+    query = follow(spark, options, Pierced(kept), checkpoint=checkpoint, trigger=trigger)
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
