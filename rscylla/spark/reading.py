@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import attrs
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
@@ -19,6 +18,7 @@ from ..clock import Stop, SystemClock
 from ..errors import TableChanged
 from .options import Connection
 from .session import session_for, topology_of
+from .versions import arrow_schema
 
 __all__ = ["SpanRead", "check_schema"]
 
@@ -50,7 +50,7 @@ class SpanRead:
         session = session_for(self.connection)
         limits = Limits(page_size=self.page_size)
         reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
-        schema = to_arrow_schema(self.schema, timezone="UTC")
+        schema = arrow_schema(self.schema)
         try:
             yield from spanbatches.span_batches(
                 reader,
@@ -77,4 +77,4 @@ def check_schema(view: LogView | ChangeView | EventView, schema: Any, table: str
     Raises:
         ConfigError: a column is missing or has another type.
     """
-    spanbatches.check_schema(view, to_arrow_schema(schema, timezone="UTC"), table, _MISFIT)
+    spanbatches.check_schema(view, arrow_schema(schema), table, _MISFIT)

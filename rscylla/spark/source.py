@@ -7,6 +7,7 @@ state, so the ``SpanRead`` and the partition's ``Span`` contain everything that 
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,13 +23,6 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructField, StructType
 
 from ..cdc.span import Span, SpanShare
@@ -41,8 +35,19 @@ from .planning import Plan, open_source, view_of
 from .progress import progress_of
 from .reading import SpanRead, check_schema
 from .shape import metadata_of
+from .versions import (
+    PASSES_LIMITS,
+    PositionKeeper,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 __all__ = ["NAME", "ScyllaCdcDataSource", "register"]
+
+log = logging.getLogger("rscylla")
 
 NAME = "scylla-cdc"
 
@@ -94,7 +99,15 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         return BatchReader(self._options(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(self._options(schema), schema)
+        options = self._options(schema)
+        if PASSES_LIMITS:
+            return StreamReader(options, schema)
+        if options.windows_per_trigger is not None or options.rows_per_trigger is not None:
+            log.warning(
+                "PySpark 4.1 runs availableNow as one batch: with maxWindowsPerTrigger or maxRowsPerTrigger, the query "
+                "ends after a batch of that size; start it again for the rest, or use PySpark 4.2"
+            )
+        return KeepingStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer to a base table: rows are inserted, changes applied; see ``sinks/writing.py``."""
@@ -332,3 +345,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _head_us(self) -> int:
         return self._opened().watermark_us()
+
+
+class KeepingStreamReader(PositionKeeper, StreamReader):
+    """A streaming query on PySpark 4.1.
+
+    With ``availableNow``, Spark asks for one offset, and makes one batch up to it. A source is not told of triggers, so
+    the first batch after each start goes to the head, as if that was the trigger; later batches end on the grid.
+    """
+
+    _asked = False
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        self._available_us = None if self._asked else self._head_us()
+        self._asked = True
+        return super().latestOffset(start, limit)

@@ -36,9 +36,12 @@ CONFIG = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Allow these tests more time: a cold query takes ten seconds, and several times that on a busy machine."""
+    """Allow these tests more time, as a cold query takes ten seconds or more, and mark those of a table format."""
     here = Path(__file__).parent
     for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if "table_format" in parameters:
+            item.add_marker(parameters["table_format"])
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
 

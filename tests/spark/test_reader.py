@@ -17,7 +17,6 @@ import attrs
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, ReadMaxRows
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
@@ -32,11 +31,14 @@ from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
 from rscylla.event import EventID
-from rscylla.spark import planning, reading
+from rscylla.spark import planning, reading, source
 from rscylla.spark.offsets import Offset
 from rscylla.spark.session import close_sessions, session_for
-from rscylla.spark.source import ScyllaCdcDataSource, StreamReader
+from rscylla.spark.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
+from rscylla.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxFiles, ReadMaxRows
 from rscylla.testing import ManualClock
+
+pytestmark = pytest.mark.every_pyspark
 
 ALL = ReadAllAvailable()
 NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
@@ -328,10 +330,93 @@ class Query:
         return json.loads(self.ends[self.done - 1] if self.done else json.dumps(self.reader.initialOffset()))  # type: ignore[no-any-return]
 
 
+class QueryWithoutStarts(Query):
+    """Calls a reader as PySpark 4.1 does: it passes neither the start of a batch nor a limit."""
+
+    def restart(self, reader: StreamReader, *, available_now: bool = False) -> None:
+        assert isinstance(self.reader, StreamReader)
+        schema = reader._span_read.schema
+        self.reader = KeepingStreamReader(reader._options, schema)
+        if self.ends:
+            last = json.loads(self.ends[-1])
+            assert self.reader.partitions(last, json.loads(self.ends[-1])) == []
+
+    def run_batch(self, limit: ReadLimit = ALL, *, fails: bool = False) -> bool:
+        if len(self.ends) == self.done:
+            # The initial offset is asked for when the batch is planned, which is later.
+            self.world.clock.advance(0.003)
+            end = json.dumps(self.reader.latestOffset())  # type: ignore[call-arg]
+            if self.ends and end == self.ends[-1]:
+                return False
+            self.ends.append(end)
+        return super().run_batch(limit, fails=fails)
+
+
+def test_a_query_on_pyspark_4_1_keeps_limits_and_its_position_over_restarts(world: World) -> None:
+    world.write(60, every=timedelta(seconds=1))
+    world.clock.advance(120)
+    query = QueryWithoutStarts(world, world.stream())
+    options = {"windowSpan": "10s", "maxWindowsPerTrigger": "1"}
+    query.restart(world.stream(**options))
+    for _ in range(3):
+        assert query.run_batch()
+        spans = [json.loads(end)["t"] for end in query.ends]
+        query.restart(world.stream(**options))
+    assert spans[-1] - spans[0] == 2 * 10_000_000
+    assert query.run_batch(fails=True)
+    planned = len(query.ends)
+    query.restart(world.stream())
+    assert query.run_batch()
+    assert len(query.ends) == planned, "the batch that failed is repeated, whatever the options are"
+    while query.run_batch():
+        pass
+    assert sequences(query.rows) == positions(world.events())
+
+
+def test_on_pyspark_4_1_the_first_batch_goes_to_the_head_and_later_ones_end_on_the_grid(world: World) -> None:
+    world.write(5)
+    world.clock.advance(123)
+    query = QueryWithoutStarts(world, world.stream())
+    query.restart(world.stream(windowSpan="10s"))
+    assert query.run_batch()
+    head = query.reader.reportLatestOffset()["t"]
+    assert head - json.loads(query.ends[-1])["t"] < 1_000_000
+    world.clock.advance(37)
+    assert query.run_batch()
+    assert not query.run_batch()
+    assert json.loads(query.ends[-1])["t"] % 10_000_000 == 0
+
+
+def test_on_pyspark_4_1_a_limit_is_answered_with_what_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(source, "PASSES_LIMITS", False)
+    assert isinstance(world.stream(), KeepingStreamReader)
+    assert "availableNow" not in caplog.text
+    assert isinstance(world.stream(maxWindowsPerTrigger="3"), KeepingStreamReader)
+    assert "the query ends after a batch of that size; start it again for the rest" in caplog.text
+
+
+def test_a_query_on_pyspark_4_1_from_the_head_whose_first_batch_fails_begins_where_it_began(world: World) -> None:
+    world.write(5)
+    world.clock.advance(120)
+    query = QueryWithoutStarts(world, world.stream())
+    query.restart(world.stream(startingPosition="latest", windowSpan="1s"))
+    assert query.run_batch(fails=True)
+    world.write(5)
+    world.clock.advance(120)
+    query.restart(world.stream(startingPosition="latest", windowSpan="1s"))
+    while query.run_batch():
+        pass
+    assert len(query.rows) == 5
+
+
+@pytest.mark.parametrize("kind", [Query, QueryWithoutStarts])
 @pytest.mark.parametrize("seed", range(3))
-def test_each_change_once_whatever_the_batches_are(world: World, seed: int) -> None:
+def test_each_change_once_whatever_the_batches_are(world: World, seed: int, kind: type[Query]) -> None:
     dice = random.Random(seed)
-    query = Query(world, world.stream())
+    query = kind(world, world.stream())
+    query.restart(query.reader)
     for _ in range(30):
         match dice.choice(["write", "write", "wait", "switch", "restart", "read", "read"]):
             case "write":

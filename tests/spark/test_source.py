@@ -20,6 +20,8 @@ from rscylla._timeuuid import ticks_to_us, us_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
+pytestmark = pytest.mark.every_pyspark
+
 MakeOptions = Callable[..., dict[str, str]]
 
 

@@ -13,6 +13,8 @@ from rscylla.spark import register, spark_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.every_pyspark
+
 MakeOptions = Callable[..., dict[str, str]]
 
 

@@ -16,6 +16,8 @@ def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
     ensure_java()
     from pyspark.sql import SparkSession
 
+    from rscylla.spark.versions import PASSES_LIMITS
+
     settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master("local[2]").config("spark.ui.showConsoleProgress", "false")
     for name, value in settings.items():
@@ -33,7 +35,7 @@ def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
         "endingPosition": until,
         "parallelism": "2",
     }
-    query = (
+    writer = (
         spark.readStream.format("scylla-cdc")
         .options(**options)
         .load()
@@ -41,9 +43,12 @@ def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
         .option("path", output)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
+    query = writer.start()
     query.awaitTermination()
+    while not PASSES_LIMITS and query.recentProgress:  # it ended after one batch
+        query = writer.start()
+        query.awaitTermination()
     spark.stop()
 
 

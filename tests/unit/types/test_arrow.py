@@ -117,11 +117,13 @@ def in_any_order(value: Any, type_: Type) -> Any:
 @given(columns)
 def test_spark_takes_each_type_as_it_is(column: tuple[Type, list[bytes | None]]) -> None:
     pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from rscylla.spark.versions import arrow_schema
 
     schema = pa.schema([("c", arrow_type(column[0]))])
     struct = from_arrow_schema(schema, prefer_timestamp_ntz=False)
-    assert to_arrow_schema(struct, timezone="UTC").equals(schema)
+    assert arrow_schema(struct).equals(schema)
 
 
 @pytest.mark.parametrize("name", [*sorted(NATIVE), "duration"])
