@@ -205,3 +205,12 @@ def test_a_driver_is_killed_again_and_again(cluster: SparkCluster, shop: Shop, t
         app, out, _ = application(shop, cluster.master, home, job)
         assert app.run_until_done(dice, kills=KILLS, moments=[moment]).total() == KILLS
         check(shop, out, (job,))
+
+
+def test_a_local_cluster_retries_a_task_that_died_after_half_its_rows(shop: Shop, tmp_path: Path) -> None:
+    jobs = ("batches",)
+    app, out, strikes = application(shop, "local-cluster[2,1,600]", tmp_path, *jobs)
+    (strikes / "executor.armed").touch()
+    app.run()
+    assert (strikes / "executor.done").exists()
+    check(shop, out, jobs)
