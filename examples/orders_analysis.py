@@ -59,7 +59,7 @@ clock.advance(3600 - passed)
 #
 # Each window is complete: its rows do not change any more. The cursor is saved in the cluster when the loop asks for
 # the next window, so running the cell of the loop again adds only what has come since. A window may come twice after a
-# crash; its name is the same, so the loop deletes its rows first. Keep the database in a file,
+# crash; its start is the same, so the loop deletes its rows first. Keep the database in a file,
 # `duckdb.connect("orders.duckdb")`, if the notebook is to continue where it was.
 
 # %%
@@ -72,14 +72,14 @@ store = ScyllaCursorStore(session, "shop", create=True)
 lag, head, most = rscylla.StreamLag(seconds=30), rscylla.StreamToHead(), timedelta(minutes=15)
 loop = rscylla.windows_as_arrow(stream, store, "analysis", lag, head, longest=most)
 for window, changes in loop:  # noqa: B007 - DuckDB finds it by its name
-    database.execute("DELETE FROM steps WHERE part = $1", [window.name])
+    database.execute("DELETE FROM steps WHERE part = $1", [window.start_name])
     database.execute(
         """
         INSERT INTO steps SELECT $1, id, cdc_timestamp, cdc_operation, cdc_values.status, cdc_values.euros FROM changes
         """,
-        [window.name],
+        [window.start_name],
     )
-    [(rows,)] = database.execute("SELECT count(*) FROM steps WHERE part = $1", [window.name]).fetchall()
+    [(rows,)] = database.execute("SELECT count(*) FROM steps WHERE part = $1", [window.start_name]).fetchall()
     print(f"{window.start_time:%H:%M:%S} to {window.end_time:%H:%M:%S} UTC: {rows} changes")
 
 # %% [markdown]

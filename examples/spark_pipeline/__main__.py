@@ -56,7 +56,7 @@ def pipeline(spark: SparkSession, session: rscylla.Session, out: Path, lag: rscy
     for window, changes in windows(spark, stream, store, "lake", lag, to_head, longest=timedelta(minutes=15)):
         orders.apply(changes, window)
         per_minute(changes).coalesce(1).write.mode("overwrite").parquet(
-            str(out / "per_minute" / f"window={window.name}")
+            str(out / "per_minute" / f"window={window.start_name}")
         )
         sys.stderr.write(f"{window.start_time:%H:%M:%S} to {window.end_time:%H:%M:%S}\n")
         done += 1

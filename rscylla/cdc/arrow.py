@@ -214,9 +214,10 @@ def windows_as_arrow(
     other. docs/spark.md describes the columns.
 
     The cursor moves to the end of a window when the loop requests the next one, that is, when the loop body ends
-    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and the
-    window is delivered again, with the same rows; if the window is done, call ``save()`` on the iterator before a
-    ``break``. The body must be idempotent; ``window.name`` is the same each time.
+    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and its
+    rows are delivered again; if the window is done, call ``save()`` on the iterator before a ``break``. The window then
+    begins at the same ``window.start``, but may end elsewhere, because the head has moved. The body must be idempotent:
+    let it replace what it has of the same ``window.start_name``.
 
     Rows are in the order of events, except in mode ``log``, where they are in no order. What is in memory while rows
     are read is bounded by the stream's ``Limits``, not by the window: ``window_rows`` and ``window_bytes`` at a time,

@@ -41,8 +41,8 @@ class Window:
     """A span of time in one generation: the changes after the cursor ``start`` and before the point ``end``.
 
     Both are cursors; the store saves ``end`` when the window is done. ``start`` may be a row in the middle of a span,
-    if a service stopped there. Equal windows contain equal rows, so you can use ``name`` as the key of an idempotent
-    sink.
+    if a service stopped there. Equal windows contain equal rows. A window that is delivered again begins at the same
+    ``start``, but may end elsewhere: so let a sink replace what it has of the same ``start_name``.
     """
 
     generation: int
@@ -64,9 +64,24 @@ class Window:
     @property
     def name(self) -> str:
         """Start and end as text that sorts by time and can be part of file names."""
-        text = f"{self.start_time:%Y%m%dT%H%M%S.%fZ}-{self.end_time:%Y%m%dT%H%M%S.%fZ}"
-        after = EventID.parse(self.start)
-        return f"{text}-after-{after.position.hex()}" if after.is_row else text
+        return f"{_text(self.start_time)}-{_text(self.end_time)}{self._after}"
+
+    @property
+    def start_name(self) -> str:
+        """Start as text, as in ``name``. The same each time the window is delivered, wherever it then ends.
+
+        The exception is the first window of a consumer without a cursor: it begins at the oldest row that is left.
+        """
+        return f"{_text(self.start_time)}{self._after}"
+
+    @property
+    def _after(self) -> str:
+        start = EventID.parse(self.start)
+        return f"-after-{start.position.hex()}" if start.is_row else ""
+
+
+def _text(time: datetime) -> str:
+    return f"{time:%Y%m%dT%H%M%S.%fZ}"
 
 
 @attrs.frozen

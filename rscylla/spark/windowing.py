@@ -87,10 +87,11 @@ def windows(
             apply_changes(changes, orders, window=window)
 
     The cursor moves to the end of a window when the loop requests the next one, that is, when the loop body ends
-    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and the
-    window is delivered again; if the window is done, call ``save()`` on the iterator before a ``break``. A body may
-    therefore run twice for one window, with the same rows. It must be idempotent; ``window.name`` is the same each
-    time. A window never spans two generations of streams. Its rows are those whose write times are in the window.
+    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and its
+    rows are delivered again; if the window is done, call ``save()`` on the iterator before a ``break``. The window then
+    begins at the same ``window.start``, but may end elsewhere, because the head has moved. The body must be idempotent,
+    as the sinks of this package are: let it replace what it has of the same ``window.start_name``. A window never spans
+    two generations of streams. Its rows are those whose write times are in the window.
 
     A window that begins at a row cursor of a service contains the rows after that row. The saved cursor is then a
     point, from which a service can continue. With ``StreamToHead``, the loop ends at the head as of the time when the

@@ -186,6 +186,24 @@ def test_the_cursor_moves_when_the_next_window_is_asked_for(world: World) -> Non
     assert same.table().slice(0, batch.num_rows).to_pylist() == batch.to_pylist()
 
 
+@pytest.mark.parametrize("max_rows", [None, 8])
+def test_a_window_that_comes_again_has_the_name_of_its_start_and_may_end_elsewhere(
+    world: World, max_rows: int | None
+) -> None:
+    parts: dict[str, list[int]] = {}  # a sink that replaces what it has of the same start
+    ends: dict[str, set[str]] = {}
+    for run in range(6):
+        world.write(20, every=1)
+        world.clock.advance(31)
+        for done, (window, rows) in enumerate(world.windows(TO_HEAD, max_rows=max_rows)):
+            parts[window.start_name] = numbers(rows)
+            ends.setdefault(window.start_name, set()).add(window.name)
+            if done == run % 3 and run < 5:
+                break
+    assert sorted(chain(*parts.values())) == list(range(world.written)), "nothing is lost or doubled"
+    assert max(map(len, ends.values())) > 1, "a window that ended elsewhere"
+
+
 def test_each_window_that_is_done_is_told_to_the_metrics(world: World) -> None:
     world.write(60, every=1)
     world.clock.advance(31)

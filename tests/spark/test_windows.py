@@ -362,6 +362,7 @@ def test_a_row_cursor_is_continued_within_its_window(box: Box) -> None:
     assert window.start == frame.given["startingPosition"] == event.id
     assert window.start_us == event.timestamp_us
     assert "-after-" in window.name
+    assert window.start_name == f"20270115T080009.000000Z-after-{rscylla.EventID.parse(event.id).position.hex()}"
 
 
 def test_an_expired_cursor_is_an_error_by_default(box: Box) -> None:

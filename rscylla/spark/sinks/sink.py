@@ -19,9 +19,10 @@ class Sink(Protocol):
     def apply(self, changes: DataFrame, window: Window) -> bool:
         """Apply *changes*, the changes of *window*; return False if the sink already has them.
 
-        The changes are durable when this returns. The same window arrives again after a crash, and must change nothing
-        then: compare ``window.end`` with what was applied last, use ``window.name`` as a key, or write so that a
-        repetition has no effect.
+        The changes are durable when this returns. After a crash, the changes arrive again, and must change nothing
+        then. The window has the same start, but may end elsewhere: leave out the changes before the end of what was
+        applied last, replace what the sink has of the same ``window.start_name``, or write so that a repetition has no
+        effect.
 
         Args:
             changes: a DataFrame of the source with mode ``changes``; its columns: ``rscylla.spark.shape.Shape.of``.
