@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .pipeline.latest import latest as latest
     from .pipeline.snapshots import Snapshot as Snapshot
     from .pipeline.snapshots import snapshot as snapshot
+    from .sinks.commits import TableVersion as TableVersion
     from .sinks.merge import MergeTable as MergeTable
     from .sinks.parquet import ParquetTable as ParquetTable
     from .sinks.scylla import ScyllaTable as ScyllaTable
@@ -48,6 +49,7 @@ __all__ = [
     "ScyllaTable",
     "Sink",
     "Snapshot",
+    "TableVersion",
     "Window",
     "Windows",
     "apply_changes",
@@ -74,6 +76,7 @@ _HOMES = {
     "ParquetTable": ".sinks.parquet",
     "QueryMetrics": ".metrics",
     "QueryStream": ".fanout",
+    "TableVersion": ".sinks.commits",
     "ScyllaCdcDataSource": ".source",
     "ScyllaTable": ".sinks.scylla",
     "Sink": ".sinks.sink",

@@ -6,8 +6,11 @@ import contextlib
 import doctest
 import importlib
 import io
+import os
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +36,7 @@ def blocks() -> list[tuple[str, str, str | None]]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("code", "shown"), [b[1:] for b in blocks()], ids=[b[0] for b in blocks()])
-def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str) -> None:
+def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str, tmp_path: Path) -> None:
     for library in ("duckdb", "polars"):
         if f"import {library}" in code:
             pytest.importorskip(library, reason="an extra that is not installed here")
@@ -41,11 +44,33 @@ def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str
         pytest.importorskip("pyarrow", reason="pip install 'rscylla[arrow]'")
     if "pyspark" in code:
         pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
+    if table_format := re.search(r'with_format\(.*?"(\w+)"', code):
+        # Spark says on the same stream which jars it fetches.
+        assert run_with_format(code, table_format[1], tmp_path).endswith(shown)
+        return
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "docs", "exec"), {"__name__": "__docs__"})
     if shown:
         assert printed.getvalue() == shown
+
+
+def run_with_format(code: str, name: str, directory: Path) -> str:
+    """Return what *code* prints in a process of its own: the session of this one lacks the jars of the format."""
+    from spark_formats import FORMAT_CONFIG, one_at_a_time, runs_here
+
+    from rscylla.spark.formats import FORMATS, pyspark_version
+
+    if not runs_here(name):
+        pytest.skip(FORMATS[name].unsupported(pyspark_version()))
+    settings = "".join(f"{key} {value}\n" for key, value in FORMAT_CONFIG.items())
+    (directory / "spark-defaults.conf").write_text(settings)
+    environment = os.environ | {"SPARK_CONF_DIR": str(directory)}
+    with one_at_a_time():
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 def test_the_readme_has_an_example_that_shows_its_output() -> None:

@@ -17,6 +17,8 @@ FORMAT_CONFIG = {
     "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
     # Delta Lake reads the log of a table with 50 tasks, unless told.
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Its VACUUM lists directories with as many tasks as this, which is 10,000 unless told.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 """Settings of sessions in tests, whatever their format."""
 

@@ -174,7 +174,7 @@ def _plain(value: Any, name: str) -> Any:
     if (
         isinstance(value, set | frozenset)
         or type(value).__name__ == "SortedSet"
-        or (name == "st" and value is not None)
+        or (name in ("st", "zs") and isinstance(value, list))
     ):
         return ("set", *sorted(value))
     if hasattr(value, "asDict"):

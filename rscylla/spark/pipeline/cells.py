@@ -135,14 +135,14 @@ def _cell_type(value: DataType) -> StructType:
     return StructType([*(StructField(n, t) for n, t in fields), StructField("value", value)])
 
 
-def with_all_columns(cells: DataFrame, shape: Shape) -> DataFrame:
-    """Return *cells* with exactly the columns of *shape*: missing ones are null, and additional ones are dropped.
+def with_all_columns(cells: DataFrame, shape: Shape, *also: str) -> DataFrame:
+    """Return *cells* with exactly the columns of *shape*, and *also*: missing ones are null, others are dropped.
 
     Values written to a column before it was dropped and added again are omitted, too.
     """
     fields = cells_schema(shape).fields
     missing = {f.name: F.lit(None).cast(f.dataType) for f in fields if f.name not in cells.columns}
-    whole = cells.withColumns(missing).select(*(F.col(quoted(f.name)) for f in fields))
+    whole = cells.withColumns(missing).select(*(F.col(quoted(f.name)) for f in fields), *also)
     return whole.withColumns({name: kept for c in shape.values for name, kept in _since_dropped(c)})
 
 

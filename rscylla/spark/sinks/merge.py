@@ -2,26 +2,46 @@
 
 The table has the columns of the base table, ``cdc_live`` (whether ``SELECT *`` returns the row), and the cells with
 their write times. A window affects the partitions that it writes to, or all partitions if a column was dropped before
-it. These partitions are read, merged as in files, and written back by one MERGE. The cursor of the table is one of its
-properties and moves after the MERGE. Merging the same window again changes nothing, so applying the window again
-repairs a crash between the two steps.
+it. These partitions are read and merged as in files, and one MERGE writes back the rows that differ. In Delta Lake and
+Iceberg, the commit of the MERGE also has the cursor; see ``commits.py``. In other formats, the cursor is a property,
+which is set after the MERGE. Merging the same window again changes nothing, so applying the window again repairs a
+crash between the two steps.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from ...cdc.windowing import Window
+from ... import _timeuuid as tu
 from ...errors import ConfigError
+from ...event import EventID, cursor_key
 from ..formats import missing_format
 from ..pipeline.cells import (
     cell_names,
@@ -29,30 +49,49 @@ from ..pipeline.cells import (
     cells_schema,
     grouped,
     identities,
-    merge_cells,
+    merged_columns,
     quoted,
     with_all_columns,
     without,
 )
 from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
+from ..pipeline.order import identity
 from ..pipeline.tables import changes_after, purged, shape_json, shape_of
 from ..shape import Shape
+from ..windowing import Window
+from .commits import STATE, CommitLog, State, TableVersion, commit_log, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..pipeline.snapshots import Snapshot
 
-__all__ = ["MergeTable", "merge_source", "table_schema"]
+__all__ = ["MergeTable", "TableVersion", "merge_source", "table_schema"]
 
-VERSION = "2"
+_CLUSTERED = (IntegralType, StringType, DateType, TimestampType, DecimalType, FloatType, DoubleType)
+"""The types that Delta Lake clusters by."""
 
-_PROPERTIES = ("rscylla.version", "rscylla.shape", "rscylla.cursor", "rscylla.left_out")
+VERSION = "3"
+
+_SHAPE = "rscylla.shape."
+"""Properties with the shapes that the base table has had; the rest of the name is made of the shape."""
 
 _KEEP = "cdc$keep"
+_WAS = "cdc$was"
 _SOURCE = "cdc_source"
 _LIVE = "cdc_live"
 """The column that readers use besides those of the base table."""
+
+_SAVED = timedelta(days=1)
+"""How much older than the newest commit the cursor in the property may be; for tables whose history has expired."""
+
+_KEYS = 1_000
+"""The partitions of a window up to which the MERGE names their keys, so that it skips files that have none of them."""
+
+_MAPPED_NAMES = frozenset(" ,;{}()\n\t=")
+"""Characters in names of columns for which Delta Lake must map them."""
+
+_MAPPING = ("delta.columnMapping.mode", "name")
 
 
 class MergeTable:
@@ -64,12 +103,29 @@ class MergeTable:
     Args:
         name: name of the table in SQL: ``orders``, ``db.orders``, ``catalog.db.orders``.
         using: format for creating the table if it does not exist, such as ``delta`` or ``iceberg``.
+        buckets: for creating a table of Iceberg: number of buckets of partition keys that it is partitioned by, so that
+            a window rewrites files of few buckets. A table of Delta Lake is clustered by the partition key.
+        properties: more properties for creating the table.
     """
 
-    def __init__(self, spark: SparkSession, name: str, *, using: str | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        *,
+        using: str | None = None,
+        buckets: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if buckets is not None and (using or "").lower() != "iceberg":
+            raise ConfigError("buckets= is for tables of Iceberg (using='iceberg'); Delta Lake clusters its tables")
+        if buckets is not None and buckets < 1:
+            raise ConfigError(f"buckets must be at least 1, not {buckets}")
         self._spark = spark
         self._name = name
         self._using = using
+        self._buckets = buckets
+        self._extra = dict(properties or {})
 
     @property
     def name(self) -> str:
@@ -78,7 +134,8 @@ class MergeTable:
     @property
     def cursor(self) -> str:
         """The cursor up to which all changes are in the table; "" if there is none."""
-        return self._properties().get("rscylla.cursor", "") if self._exists() else ""
+        state = self._log().state() if self._exists() else None
+        return state.cursor if state is not None else ""
 
     def start_from(self, snapshot: Snapshot) -> None:
         """Fill the table with the rows of a snapshot; changes are then applied from ``snapshot.cursor`` on.
@@ -91,8 +148,9 @@ class MergeTable:
         if self._exists():  # rows of a run that was killed at this point
             self._spark.sql(f"DELETE FROM {self._name}")
         self._create(snapshot.shape)
-        self._merge(with_all_columns(snapshot.cells, snapshot.shape), snapshot.shape)
-        self._set(snapshot.shape, snapshot.cursor, left_out=json.dumps(sorted(snapshot.left_out)))
+        self._widen(snapshot.shape)
+        cells = with_all_columns(snapshot.cells, snapshot.shape)
+        self._commit(cells, snapshot.shape, snapshot.cursor, snapshot.left_out)
 
     def apply(self, changes: DataFrame, window: Window) -> bool:
         """Merge the changes of *window* into the table; return False if the table already has the window.
@@ -105,37 +163,101 @@ class MergeTable:
         """
         shape = Shape.of(changes)
         self._create(shape)
-        cursor, known = self.cursor, self._shape()
-        if cursor:
-            left = changes_after(changes, window, cursor, known, self._name)
+        log = self._log()
+        state = log.state()
+        left_out: Collection[str] = ()
+        whole = False
+        if state is not None and state.cursor:
+            known, left_out = self._shape(log, state)
+            left = changes_after(changes, window, state.cursor, known, self._name)
             if left is None:
                 return False
             changes = left
-            shape = without(shape, json.loads(self._properties().get("rscylla.left_out", "[]")))
+            shape = without(shape, left_out)
+            whole = has_lost(known, shape)
         self._widen(shape)
-        self._merge(cells_of(changes, shape), shape, whole=has_lost(known, shape))
-        self._set(shape, window.end)
+        self._commit(cells_of(changes, shape), shape, window.end, left_out, whole=whole)
         return True
 
-    def rows(self, *, at: datetime | None = None) -> DataFrame:
-        """Return the rows as of the table's cursor, without values that have expired by *at* (default: now).
+    def rows(
+        self,
+        *,
+        at: datetime | None = None,
+        cursor: str | None = None,
+        version: int | None = None,
+        as_of: datetime | None = None,
+    ) -> DataFrame:
+        """Return the rows as of the table's cursor, or of an earlier one, without values that have expired by *at*.
+
+        Args:
+            at: the aware time by which values have expired; default: now, or when the earlier version was committed.
+            cursor: that of an earlier version, such as the end of a window.
+            version: number of an earlier version, of ``versions``.
+            as_of: the aware time whose changes are the last: the newest version with an ``end_time`` until then.
 
         Raises:
-            ConfigError: the table does not exist.
+            ConfigError: the table does not exist, it has no such version any more, or its format has none.
         """
         if not self._exists():
             raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
-        shape = self._shape()
-        return live_rows(with_all_columns(self._spark.table(self._name), shape), shape, second_of(at))
+        if sum(given is not None for given in (cursor, version, as_of)) > 1:
+            raise ConfigError("give one of cursor=, version=, and as_of=")
+        log = self._log()
+        if cursor is None and version is None and as_of is None:
+            frame, state = self._spark.table(self._name), log.state()
+        else:
+            number = version if version is not None else self._version(log, cursor, as_of).version
+            state, time_us = log.state_of(number)
+            frame, at = log.read(number), at or tu.datetime_of(time_us)
+        if state is None or not state.cursor:
+            raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
+        shape, _ = self._shape(log, state)
+        return live_rows(with_all_columns(frame, shape), shape, second_of(at))
+
+    def versions(self) -> list[TableVersion]:
+        """Return the versions of the table that windows and ``start_from`` committed, oldest first.
+
+        Those of Delta Lake whose files were removed by VACUUM are among them, as long as its log has them.
+
+        Raises:
+            ConfigError: the table does not exist, or its format keeps no versions.
+        """
+        if not self._exists():
+            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
+        return self._log().versions()
+
+    def compact(self) -> None:
+        """Rewrite small files as large ones, ordered by partition key: OPTIMIZE, or ``rewrite_data_files`` of Iceberg.
+
+        Contents and cursor stay the same, and so do earlier versions.
+
+        Raises:
+            ConfigError: the table has no rows, or its format is neither Delta Lake nor Iceberg.
+        """
+        log, state = self._saved()
+        log.compact(self._shape(log, state)[0])
+
+    def vacuum(self, keep: timedelta = timedelta(days=7)) -> None:
+        """Remove the files that no version needs which is younger than *keep*; older versions can no longer be read.
+
+        This is VACUUM of Delta Lake, or ``expire_snapshots`` and ``remove_orphan_files`` of Iceberg. Delta Lake refuses
+        less than its ``delta.deletedFileRetentionDuration``.
+
+        Raises:
+            ConfigError: as for ``compact``.
+        """
+        self._saved()[0].vacuum(keep)
 
     # ------------------------------------------------------------ the table
 
     def _exists(self) -> bool:
         return bool(self._spark.catalog.tableExists(self._name))
 
-    def _properties(self) -> Mapping[str, str]:
+    def _log(self) -> CommitLog:
+        """Return the log of the table as it is now, with its properties."""
+        self._spark.catalog.refreshTable(self._name)  # another process may have written to it
         shown = self._spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
-        found = {r["key"]: r["value"] for r in shown if r["key"] in _PROPERTIES}
+        found = {r["key"]: r["value"] for r in shown}
         if "rscylla.version" not in found:
             raise ConfigError(f"the table {self._name} was not created by rscylla; use a name that does not exist yet")
         if found["rscylla.version"] != VERSION:
@@ -143,10 +265,47 @@ class MergeTable:
                 f"the table {self._name} has the format of another version of rscylla; create it "
                 "again, or use that version"
             )
-        return found
+        return commit_log(self._spark, self._name, found)
 
-    def _shape(self) -> Shape:
-        return shape_of(json.loads(self._properties()["rscylla.shape"]))
+    def _saved(self) -> tuple[CommitLog, State]:
+        """Return the log and the state, after the property has the state: what follows may end the history."""
+        if not self._exists():
+            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
+        log = self._log()
+        state = log.state()
+        if state is None or not state.cursor:
+            raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
+        if log.stored != state:
+            self._set({STATE: state.text}, log, state)
+        return log, state
+
+    def _shape(self, log: CommitLog, state: State) -> tuple[Shape, Collection[str]]:
+        """Return the shape of *state*, and the columns that its snapshot omits."""
+        text = log.properties.get(_SHAPE + state.shape)
+        if text is None:
+            raise ConfigError(f"the table {self._name} lost its property {_SHAPE}{state.shape}; create it again")
+        stored = json.loads(text)
+        return shape_of(stored["columns"]), stored["left_out"]
+
+    def _version(self, log: CommitLog, cursor: str | None, as_of: datetime | None) -> TableVersion:
+        versions = log.versions()
+        if cursor is not None:
+            wanted = cursor_key(cursor)
+            found = [v for v in versions if cursor_key(v.cursor) == wanted]
+            said = "that cursor"
+        else:
+            assert as_of is not None
+            try:
+                until_us = tu.us_of(as_of)
+            except ValueError as e:
+                raise ConfigError(f"as_of= is {e}") from e
+            found = [v for v in versions if tu.us_of(v.end_time) <= until_us]
+            said = f"a window that ends until {tu.format_time(until_us)}"
+        if not found:
+            raise ConfigError(
+                f"the table {self._name} has no version of {said}, or it has expired; versions() has those that exist"
+            )
+        return found[-1]
 
     def _create(self, shape: Shape) -> None:
         if self._exists():
@@ -155,40 +314,90 @@ class MergeTable:
             raise ConfigError(
                 f"the table {self._name} does not exist; set the format for creating it, such as using='delta'"
             )
-        writer = self._spark.createDataFrame([], table_schema(shape)).writeTo(self._name).using(self._using)
-        writer = writer.tableProperty("rscylla.version", VERSION)
+        schema, using = table_schema(shape), self._using.lower()
+        properties = {"rscylla.version": VERSION, "rscylla.id": uuid4().hex, "rscylla.format": using}
+        if using == "delta" and any(_MAPPED_NAMES & set(name) for name in schema.names):
+            properties |= dict([_MAPPING])
+        writer = self._spark.createDataFrame([], schema).writeTo(self._name).using(self._using)
+        for name, value in (self._extra | properties).items():
+            writer = writer.tableProperty(name, value)
+        if self._buckets is not None:
+            writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, F.col(quoted(shape.partition[0].name))))
         try:
-            writer.tableProperty("rscylla.shape", json.dumps(shape_json(shape))).create()
+            writer.create()
         except Exception as e:
             if "DATA_SOURCE_NOT_FOUND" not in str(e):
                 raise
-            raise ConfigError(f"cannot create the table {self._name}: {missing_format(self._using)}") from e
+            raise ConfigError(f"the table {self._name} cannot be created: {missing_format(self._using)}") from e
+        clustered = [quoted(c.name) for c in shape.partition if isinstance(c.type, _CLUSTERED)]
+        if using == "delta" and clustered:
+            self._spark.sql(f"ALTER TABLE {self._name} CLUSTER BY ({', '.join(clustered[:4])})")
 
     def _widen(self, shape: Shape) -> None:
-        """Add columns that were added to the base table; dropped columns stay, and become null."""
-        known = set(self._spark.table(self._name).columns)
-        fields = [f for f in table_schema(shape).fields if f.name not in known]
-        if fields:
-            added = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
-            self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({added})")
+        """Give the table the columns of *shape*; those dropped from the base table stay, and become null.
 
-    def _set(self, shape: Shape, cursor: str, **more: str) -> None:
-        """Record the content of the table in one step; a run that is killed before it merges the window again."""
-        values = {"shape": json.dumps(shape_json(shape)), "cursor": cursor, **more}
-        escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in values.items()}
-        pairs = ", ".join(f"'rscylla.{name}' = '{value}'" for name, value in escaped.items())
-        self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
+        A column that was dropped from the base table, and added again with another type, is a new one here, too.
+        """
+        known = {f.name: f.dataType for f in self._spark.table(self._name).schema.fields}
+        wanted = {f.name: f.dataType for f in table_schema(shape).fields}
+        other = [n for n in wanted if n in known and known[n].simpleString() != wanted[n].simpleString()]
+        again = {n for c in shape.values if c.dropped_us is not None for n in (c.name, *cell_names(c))}
+        grown: list[tuple[str, DataType]] = []
+        for name in other:
+            if name not in again:
+                grown += _added_fields(name, known[name], wanted[name], self._name)
+        if dropped := [n for n in other if n in again]:
+            if self._log().properties.get("rscylla.format") == "delta":
+                self._set(dict([_MAPPING]))
+            self._spark.sql(f"ALTER TABLE {self._name} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
+        added = [(quoted(n), t) for n, t in wanted.items() if n not in known or n in dropped] + grown
+        if added:
+            columns = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in added)
+            self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({columns})")
 
-    def _merge(self, cells: DataFrame, shape: Shape, *, whole: bool = False) -> None:
+    def _set(self, properties: Mapping[str, str], log: CommitLog | None = None, state: State | None = None) -> None:
+        """Set *properties* in one commit, which carries *state*."""
+        pairs = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
+        with nullcontext() if log is None or state is None else log.committing(self._spark, state):
+            self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
+
+    def _commit(
+        self, cells: DataFrame, shape: Shape, cursor: str, left_out: Collection[str], *, whole: bool = False
+    ) -> None:
+        """Merge *cells*, and move the cursor: in one commit if the format can, else after the MERGE."""
+        stored = json.dumps({"columns": shape_json(shape), "left_out": sorted(left_out)})
+        key = hashlib.sha256(stored.encode()).hexdigest()[:16]
+        log = self._log()
+        if log.properties.get(_SHAPE + key) != stored:
+            self._set({_SHAPE + key: stored})
+        state = State(log.table, cursor, key)
+        cells = cells.persist()  # each of the steps that follow would read the window again
+        try:
+            within = keys_within(cells, shape)
+            if log.commits_nothing or whole or within is None or within.some:
+                self._merge(cells, shape, log, state, within=None if whole else within, whole=whole)
+        finally:
+            cells.unpersist()
+        log = self._log()
+        # No commit has the state if the format cannot, if nothing was merged, or if another thread had the setting.
+        if log.state() != state or is_old(log.stored, state):
+            self._set({STATE: state.text}, log, state)
+
+    def _merge(
+        self, cells: DataFrame, shape: Shape, log: CommitLog, state: State, *, within: KeysWithin | None, whole: bool
+    ) -> None:
         table = self._spark.table(self._name)
-        source = merge_source(table, cells, shape, second_of(None), whole=whole).alias(_SOURCE)
+        source = merge_source(table, cells, shape, second_of(None), whole=whole, within=within).alias(_SOURCE)
         target = self._name.rpartition(".")[2]
         names = table_schema(shape).names
         # Columns that the table of Scylla has lost become null.
         assigned = {quoted(n): F.lit(None) for n in table.columns}
         assigned |= {quoted(n): F.col(f"{_SOURCE}.{quoted(n)}") for n in names}
+        same = same_key(shape, _SOURCE, target)
+        if within is not None:
+            same = within.of(_columns_of(target)) & same
         merge = (
-            source.mergeInto(self._name, same_key(shape, _SOURCE, target))
+            source.mergeInto(self._name, same)
             # The first clause that fits counts, so the delete comes before the update.
             .whenMatched(~F.col(f"{_SOURCE}.{_KEEP}"))
             .delete()
@@ -198,7 +407,8 @@ class MergeTable:
             .insert(assigned)
         )
         try:
-            merge.merge()
+            with log.committing(source.sparkSession, state):
+                merge.merge()
         except PySparkException as e:
             if "MERGE INTO" not in str(e):
                 raise
@@ -206,6 +416,78 @@ class MergeTable:
                 f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
                 "a ParquetTable"
             ) from e
+
+
+@attrs.frozen
+class KeysWithin:
+    """The partition keys of a window, by column, for those columns whose values Spark's formats compare as we do."""
+
+    values: Mapping[str, Sequence[Any]]
+
+    @property
+    def some(self) -> bool:
+        return any(self.values.values())
+
+    def of(self, column: Callable[[str], Column]) -> Column:
+        """Return a condition that is true for these keys, and for few others."""
+        return reduce(lambda a, b: a & b, (_is_one_of(column(name), found) for name, found in self.values.items()))
+
+
+def _is_one_of(column: Column, values: Sequence[Any]) -> Column:
+    return column.isin(list(values)) if values else F.lit(False)
+
+
+def keys_within(cells: DataFrame, shape: Shape) -> KeysWithin | None:
+    """Return the partition keys of *cells*; None if there are too many, or none of a type that can be compared."""
+    names = [c.name for c in shape.partition if isinstance(c.type, IntegralType | StringType | DateType)]
+    if not names:
+        return None
+    found = cells.select(*(F.col(quoted(n)) for n in names)).distinct().limit(_KEYS + 1).collect()
+    if len(found) > _KEYS:
+        return None
+    return KeysWithin({name: sorted({row[n] for row in found}) for n, name in enumerate(names)})
+
+
+def is_old(stored: State | None, state: State) -> bool:
+    """Whether the property with *stored* is to be set to *state*."""
+    if stored is None or not stored.cursor:
+        return True
+    ends = [EventID.parse(s.cursor).exact_us for s in (stored, state)]
+    return stored.shape != state.shape or ends[1] - ends[0] > _SAVED // timedelta(microseconds=1)
+
+
+def _added_fields(path: str, known: DataType, wanted: DataType, table: str) -> list[tuple[str, DataType]]:
+    """Return the fields, with their paths, that a type has in addition: those added to a UDT.
+
+    Raises:
+        ConfigError: the types differ in another way.
+    """
+
+    def within(at: str, known: DataType, wanted: DataType) -> Iterator[tuple[str, DataType]]:
+        if isinstance(known, StructType) and isinstance(wanted, StructType):
+            fields = {f.name: f.dataType for f in known.fields}
+            if set(fields) <= set(wanted.names):
+                for field in wanted.fields:
+                    here = f"{at}.{quoted(field.name)}"
+                    if field.name in fields:
+                        yield from within(here, fields[field.name], field.dataType)
+                    else:
+                        yield here, field.dataType
+                return
+        elif isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
+            yield from within(f"{at}.element", known.elementType, wanted.elementType)
+            return
+        elif isinstance(known, MapType) and isinstance(wanted, MapType):
+            yield from within(f"{at}.key", known.keyType, wanted.keyType)
+            yield from within(f"{at}.value", known.valueType, wanted.valueType)
+            return
+        if known.simpleString() != wanted.simpleString():
+            raise ConfigError(
+                f"the column {path!r} of the table {table} has the type {known.simpleString()}, and not "
+                f"{wanted.simpleString()}; check that it belongs to the same base table, or create it again"
+            )
+
+    return list(within(quoted(path), known, wanted))
 
 
 def table_schema(shape: Shape) -> StructType:
@@ -241,23 +523,50 @@ def has_lost(known: Shape, shape: Shape) -> bool:
     return any(c.name not in dropped or dropped[c.name] != c.dropped_us for c in known.values)
 
 
-def merge_source(table: DataFrame, cells: DataFrame, shape: Shape, second: Column, *, whole: bool = False) -> DataFrame:
+def merge_source(
+    table: DataFrame,
+    cells: DataFrame,
+    shape: Shape,
+    second: Column,
+    *,
+    whole: bool = False,
+    within: KeysWithin | None = None,
+) -> DataFrame:
     """Return the source rows of the MERGE that adds *cells* to *table*, with ``cdc$keep``: whether the row stays.
 
-    These are all rows of the partitions of *cells*, because a delete or a static column affects all of them. With
-    *whole*, these are all rows of the table, because the drop of a column affects each of them.
+    All rows of the partitions of *cells* are read, because a delete or a static column affects all of them; those that
+    stay as they are, are omitted. With *whole*, all rows of the table are read, because the drop of a column affects
+    each of them. *within* has the keys of the partitions, to skip files.
     """
-    if whole:
-        return _merged(table, cells, shape, second)
-    touched = grouped(cells, shape.partition).alias("cdc_touched")
-    sides = (identities(shape.partition, _columns_of(side)) for side in ("cdc_known", "cdc_touched"))
-    same = reduce(lambda a, b: a & b, (a.eqNullSafe(b) for a, b in zip(*sides, strict=True)))
-    return _merged(table.alias("cdc_known").join(touched, same, "left_semi"), cells, shape, second)
+    known = table.withColumn(_WAS, F.struct(*_comparable(table, shape)))
+    if not whole:
+        touched = grouped(cells, shape.partition).alias("cdc_touched")
+        sides = (identities(shape.partition, _columns_of(side)) for side in ("cdc_known", "cdc_touched"))
+        same = reduce(lambda a, b: a & b, (a.eqNullSafe(b) for a, b in zip(*sides, strict=True)))
+        near = known if within is None else known.where(within.of(lambda name: F.col(quoted(name))))
+        known = near.alias("cdc_known").join(touched, same, "left_semi")
+    was = F.lit(None).cast(known.schema[_WAS].dataType).alias(_WAS)
+    names = [F.col(quoted(n)) for n in cells_schema(shape).names]
+    old = with_all_columns(known, shape, _WAS)
+    both = cells.select(*names, was).unionByName(old)
+    merged = grouped(both, shape.keys, *merged_columns(shape, both), F.first(_WAS, ignorenulls=True).alias(_WAS))
+    rows = _whole_rows(purged(merged, shape, second, flag=_KEEP), shape, second)
+    changed = ~F.struct(*_comparable(rows, shape, after=table)).eqNullSafe(F.col(_WAS))
+    return rows.where(F.when(F.col(_KEEP), changed).otherwise(F.col(_WAS).isNotNull())).drop(_WAS)
 
 
-def _merged(table: DataFrame, cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    merged = merge_cells(cells.unionByName(with_all_columns(table, shape)), shape)
-    return _whole_rows(purged(merged, shape, second, flag=_KEEP), shape, second)
+def _comparable(rows: DataFrame, shape: Shape, *, after: DataFrame | None = None) -> list[Column]:
+    """Return the stored values of *rows* as Spark can compare them; *after* is the table, if *rows* are to replace it.
+
+    A column that the base table has lost is compared with null, which it becomes.
+    """
+    fields = table_schema(shape).fields
+    there = set(rows.columns)
+    values = [F.col(quoted(f.name)) if f.name in there else F.lit(None).cast(f.dataType) for f in fields]
+    stored = [identity(v, f.dataType).alias(f"c{n}") for n, (v, f) in enumerate(zip(values, fields, strict=True))]
+    lost = [n for n in (after or rows).columns if n not in {f.name for f in fields}]
+    gone = [(F.col(quoted(n)).isNull() if after is None else F.lit(True)).alias(f"l{i}") for i, n in enumerate(lost)]
+    return [*stored, *gone]
 
 
 def _whole_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
@@ -272,4 +581,4 @@ def _whole_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
         elif field.name in statics:
             value = F.when(is_static(shape), value)
         names.append(value.cast(field.dataType).alias(field.name))
-    return rows.select(*names, _KEEP)
+    return rows.select(*names, _KEEP, _WAS)

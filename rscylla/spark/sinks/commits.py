@@ -1,0 +1,339 @@
+"""Where a table keeps its state: the cursor, and the shape of the base table, with the commit that they belong to.
+
+Delta Lake and Iceberg store text with each commit: a commit's user metadata, and a snapshot's summary. A setting of the
+session sets the text for a MERGE, so data and cursor are committed in one step. The property ``rscylla.state`` is for
+what a commit cannot say: other formats, windows without a commit, and tables whose history has expired. It may be old.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from ... import _timeuuid as tu
+from ...clock import SystemClock
+from ...errors import ConfigError
+from ...event import EventID, cursor_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..shape import Shape
+
+__all__ = ["STATE", "CommitLog", "State", "TableVersion", "commit_log", "text"]
+
+STATE = "rscylla.state"
+
+_NEWEST = 20
+"""The commits to look at first: the newest one with a state is nearly always among them."""
+
+
+@attrs.frozen
+class TableVersion:
+    """A version of a table that a window, or ``start_from``, committed.
+
+    ``version`` is Delta's version number or Iceberg's snapshot id. The table contains the changes before ``end_time``,
+    which is the time of ``cursor``; both times are aware UTC.
+    """
+
+    cursor: str
+    version: int
+    committed_at: datetime
+
+    @property
+    def end_time(self) -> datetime:
+        """Aware UTC; changes of this time belong to the next window."""
+        return tu.datetime_of(EventID.parse(self.cursor).exact_us)
+
+
+@attrs.frozen
+class State:
+    """What a commit says: whose it is, the cursor, and the name of the property that has the shape."""
+
+    table: str
+    cursor: str
+    shape: str
+
+    @property
+    def text(self) -> str:
+        return json.dumps(attrs.asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def of(cls, text: str | None, table: str) -> State | None:
+        """Return the state in *text*, or None if it is not one of *table*.
+
+        The setting is one of the session, so a commit of another thread may carry the text of another table.
+        """
+        try:
+            found = json.loads(text or "")
+            state = cls(found["table"], found["cursor"], found["shape"])
+        except (ValueError, KeyError, TypeError):
+            return None
+        return state if state.table == table else None
+
+
+@attrs.frozen
+class _Commit:
+    version: int
+    time_us: int
+    state: State | None
+
+
+class CommitLog:
+    """The commits of a table in a format of which only table properties are known.
+
+    Args:
+        table: the id of the table, in its states.
+    """
+
+    setting: str | None = None
+    """The setting of a session whose value becomes part of a commit."""
+
+    commits_nothing = False
+    """Whether a MERGE without rows makes a commit."""
+
+    def __init__(self, spark: SparkSession, name: str, properties: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._name = name
+        self.table = properties["rscylla.id"]
+        self.properties = properties
+
+    @property
+    def stored(self) -> State | None:
+        """The state in the property, which may be older than that of the newest commit."""
+        return State.of(self.properties.get(STATE), self.table)
+
+    def state(self) -> State | None:
+        """Return the state of the table as it is now; None if it has none."""
+        return self.stored
+
+    def chain(self) -> list[_Commit]:
+        """Return the commits that led to the current version, newest first."""
+        raise ConfigError(f"the format of the table {self._name} keeps no versions; use Delta Lake or Iceberg")
+
+    def versions(self) -> list[TableVersion]:
+        """Return the versions that have a state, oldest first; of those with one cursor the first."""
+        found: dict[str, TableVersion] = {}
+        for commit in reversed(self.chain()):
+            if commit.state is not None and commit.state.cursor:
+                made = TableVersion(commit.state.cursor, commit.version, tu.datetime_of(commit.time_us))
+                found.setdefault(made.cursor, made)
+        return list(found.values())
+
+    def state_of(self, version: int) -> tuple[State | None, int]:
+        """Return the state of a version, and its time in microseconds.
+
+        Raises:
+            ConfigError: it is not a version of the table.
+        """
+        chain = self.chain()
+        at = next((n for n, commit in enumerate(chain) if commit.version == version), None)
+        if at is None:
+            raise self.gone(version)
+        # Versions between windows, such as compactions, have the content of the last window.
+        state = next((c.state for c in chain[at:] if c.state is not None), None)
+        return state, chain[at].time_us
+
+    def read(self, version: int) -> DataFrame:
+        """Return the table as of *version*.
+
+        Raises:
+            ConfigError: the version has expired.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._spark.sql(f"SELECT * FROM {self._name} VERSION AS OF {version}")
+        except PySparkException as e:
+            raise self.gone(version) from e
+
+    def gone(self, version: int) -> ConfigError:
+        return ConfigError(
+            f"the table {self._name} has no version {version}, or it has expired; versions() has those that exist"
+        )
+
+    def compact(self, shape: Shape) -> None:
+        raise ConfigError(f"the format of the table {self._name} has no compaction known to rscylla")
+
+    def vacuum(self, keep: timedelta) -> None:
+        raise ConfigError(f"the format of the table {self._name} has no versions known to rscylla")
+
+    @contextmanager
+    def committing(self, session: SparkSession, state: State) -> Iterator[None]:
+        """Commits of *session* in the block carry *state*."""
+        if self.setting is None:
+            yield
+            return
+        before = session.conf.get(self.setting, None)
+        session.conf.set(self.setting, state.text)
+        try:
+            yield
+        finally:
+            if before is None:
+                session.conf.unset(self.setting)
+            else:
+                session.conf.set(self.setting, before)
+
+
+class _DeltaLog(CommitLog):
+    setting = "spark.databricks.delta.commitInfo.userMetadata"
+
+    def state(self) -> State | None:
+        history = self._history(f" LIMIT {_NEWEST}")
+        commits = self._walk(history)
+        if commits is None or all(c.state is None for c in commits):
+            commits = self._walk(self._history("")) or []
+        newest = next((c.state for c in commits if c.state is not None), None)
+        # RESTORE brings back the properties of its version, too, so they are never ahead of the data.
+        return _later(newest, self.stored)
+
+    def chain(self) -> list[_Commit]:
+        return self._walk(self._history("")) or []
+
+    def read(self, version: int) -> DataFrame:
+        self._check_files(version)
+        return super().read(version)
+
+    def compact(self, shape: Shape) -> None:
+        self._spark.sql(f"OPTIMIZE {self._name}").collect()
+
+    def vacuum(self, keep: timedelta) -> None:
+        # The history then says which versions have lost files.
+        logged = "spark.databricks.delta.vacuum.logging.enabled"
+        before = self._spark.conf.get(logged, None)
+        self._spark.conf.set(logged, "true")
+        try:
+            self._spark.sql(f"VACUUM {self._name} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
+        finally:
+            if before is None:
+                self._spark.conf.unset(logged)
+            else:
+                self._spark.conf.set(logged, before)
+
+    def _history(self, limit: str) -> list[Any]:
+        from pyspark.sql import functions as F
+
+        given = F.col("operationParameters")
+        removed = [
+            F.col("operationMetrics")[n].try_cast("bigint") for n in ("numTargetFilesRemoved", "numRemovedFiles")
+        ]
+        retained = [given[n].try_cast("bigint") for n in ("specifiedRetentionMillis", "defaultRetentionMillis")]
+        found = self._spark.sql(f"DESCRIBE HISTORY {self._name}{limit}").select(
+            "version",
+            F.unix_micros("timestamp").alias("time_us"),
+            "operation",
+            "userMetadata",
+            given["version"].try_cast("bigint").alias("restored"),
+            F.unix_micros(given["timestamp"].try_cast("timestamp")).alias("restored_us"),
+            (F.coalesce(*removed, F.lit(0)) > 0).alias("removes"),
+            F.coalesce(*retained).alias("retained_ms"),
+        )
+        return sorted(found.collect(), key=lambda row: -int(row["version"]))
+
+    def _walk(self, history: Sequence[Any]) -> list[_Commit] | None:
+        """Return the commits of the current version; None if *history* ends before the version that was restored."""
+        found: list[_Commit] = []
+        below: int | None = None
+        for row in history:
+            if below is not None and row["version"] > below:
+                continue
+            below = None
+            if row["operation"] == "RESTORE":
+                below = row["restored"]
+                if below is None:
+                    earlier = (r["version"] for r in history if r["time_us"] <= row["restored_us"])
+                    below = next(earlier, -1)
+            found.append(_Commit(row["version"], row["time_us"], State.of(row["userMetadata"], self.table)))
+        return found if below is None else None
+
+    def _check_files(self, version: int) -> None:
+        """Raise ``ConfigError`` if a VACUUM in the history has removed files of *version*."""
+        history = self._history("")
+        cuts = [
+            row["time_us"] - row["retained_ms"] * 1000
+            for row in history
+            if row["operation"].startswith("VACUUM") and row["retained_ms"] is not None and row["version"] > version
+        ]
+        cut = max(cuts, default=0)
+        if any(row["version"] > version and row["removes"] and row["time_us"] <= cut for row in history):
+            raise self.gone(version)
+
+
+class _IcebergLog(CommitLog):
+    setting = f"spark.sql.iceberg.snapshot-property.{STATE}"
+    commits_nothing = True
+
+    def state(self) -> State | None:
+        chain, whole = self._snapshots()
+        newest = next((c.state for c in chain if c.state is not None), None)
+        if newest is not None or whole:
+            # Not the property: a rollback does not bring back that of its snapshot.
+            return newest
+        return self.stored
+
+    def chain(self) -> list[_Commit]:
+        return self._snapshots()[0]
+
+    def compact(self, shape: Shape) -> None:
+        catalog, table = self._named()
+        names = ", ".join(f'"{c.name}"' if not c.name.isidentifier() else c.name for c in shape.partition)
+        self._spark.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => {text(table)}, strategy => 'sort', "
+            f"sort_order => {text(names)}, options => map('min-input-files', '2'))"
+        ).collect()
+
+    def vacuum(self, keep: timedelta) -> None:
+        catalog, table = self._named()
+        until_us = SystemClock().now_us() - keep // timedelta(microseconds=1)
+        # The last snapshot is never expired.
+        self._spark.sql(
+            f"CALL {catalog}.system.expire_snapshots(table => {text(table)}, "
+            f"older_than => TIMESTAMP {text(tu.format_time(until_us))}, retain_last => 1)"
+        ).collect()
+        self._spark.sql(f"CALL {catalog}.system.remove_orphan_files(table => {text(table)})").collect()
+
+    def _snapshots(self) -> tuple[list[_Commit], bool]:
+        """Return the snapshots that led to the current one, newest first, and whether the first of them is there."""
+        from pyspark.sql import functions as F
+
+        frame = self._spark.table(f"{self._name}.snapshots").select(
+            "snapshot_id",
+            "parent_id",
+            F.unix_micros("committed_at").alias("time_us"),
+            F.col("summary")[STATE].alias("state"),
+        )
+        rows = {row["snapshot_id"]: row for row in frame.collect()}
+        current = self.properties.get("current-snapshot-id", "none")
+        at = int(current) if current != "none" else None
+        found: list[_Commit] = []
+        while at in rows:
+            row = rows[at]
+            found.append(_Commit(row["snapshot_id"], row["time_us"], State.of(row["state"], self.table)))
+            at = row["parent_id"]
+        return found, at is None
+
+    def _named(self) -> tuple[str, str]:
+        """Return the catalog of the table, and its name in it."""
+        catalog, _, rest = self._name.partition(".")
+        return (catalog, rest) if "." in rest else (self._spark.catalog.currentCatalog(), self._name)
+
+
+def commit_log(spark: SparkSession, name: str, properties: Mapping[str, str]) -> CommitLog:
+    """Return the log of the table *name*, which has *properties*."""
+    logs = {"delta": _DeltaLog, "iceberg": _IcebergLog}
+    return logs.get(properties.get("rscylla.format", ""), CommitLog)(spark, name, properties)
+
+
+def _later(one: State | None, other: State | None) -> State | None:
+    states = [s for s in (one, other) if s is not None and s.cursor]
+    return max(states, key=lambda s: cursor_key(s.cursor)) if states else one or other
+
+
+def text(value: str) -> str:
+    """Return *value* as a literal of SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,266 @@
+"""Tables of Delta Lake and Iceberg, really run: whatever was written, each window brings them to the base table."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_history as h
+from spark_formats import TableFormat
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import spark as rs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")]
+
+HISTORIES = int(os.environ.get("RSCYLLA_TABLE_HISTORIES", "1"))
+"""Random histories of each format; a longer run asks for more."""
+
+# Plans of many columns and few rows: to compile them takes longer than to work through them.
+PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+READ = {"parallelism": "1", "consistency": "ONE"}
+NO_LAG = rscylla.StreamLag(milliseconds=0)
+
+
+@pytest.fixture(autouse=True)
+def plain(spark: SparkSession) -> Iterator[None]:
+    for name, value in PLAIN.items():
+        spark.conf.set(name, value)
+    yield
+    for name in PLAIN:
+        spark.conf.unset(name)
+
+
+class Follower:
+    """A table of Scylla, and the cursor of the windows of its changes."""
+
+    def __init__(self, spark: SparkSession, session: Any, keyspace: str, table: str, cursor: str = "") -> None:
+        self._spark = spark
+        self._session = session
+        self.name = f"{keyspace}.{table}"
+        self.stream = rscylla.NewStream(session, keyspace, table, consistency="ONE")
+        self.store = MemoryCursorStore(cursors={"lake": cursor} if cursor else {})
+
+    def write(self, *statements: str) -> None:
+        """Write *statements*, with ``?`` for the write time, and wait until the clock is past them."""
+        at = start = rscylla.SystemClock().now_us()
+        for at, cql in enumerate(statements, start):
+            self._session.execute(cql.replace("!", self.name).replace("?", f"USING TIMESTAMP {at}"))
+        h.passed(at)
+
+    def windows(self) -> Iterator[tuple[rs.Window, DataFrame]]:
+        """Yield the windows up to now."""
+        return rs.windows(self._spark, self.stream, self.store, "lake", NO_LAG, rscylla.StreamToHead(), read=READ)
+
+    def apply(self, table: rs.MergeTable) -> rs.Window:
+        """Apply the windows up to now, each of them twice; return the last one."""
+        for window, changes in self.windows():
+            assert rs.apply_changes(changes, table, window=window)
+            assert table.cursor == window.end
+            assert not rs.apply_changes(changes, table, window=window), "a window counts once"
+        return window
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return h.rows_of(self._session, *self.name.split("."))
+
+
+# Between the windows of a history: columns come and go, and come back with another type; a UDT gets a field.
+STEPS = (
+    ("ALTER TABLE {ks}.t ADD z int", "ALTER TABLE {ks}.t ADD zs set<int>"),
+    ("ALTER TABLE {ks}.t DROP z", "ALTER TABLE {ks}.t DROP zs", "ALTER TABLE {ks}.t ADD y double"),
+    ("ALTER TABLE {ks}.t ADD z text", "ALTER TABLE {ks}.t ADD zs set<int>", "ALTER TYPE {ks}.pair ADD c int"),
+)
+WRITES = (
+    "UPDATE {ks}.t ? SET z = {v}, zs = zs + {{{v}}} WHERE {key}",
+    "UPDATE {ks}.t ? SET y = {v} WHERE {key}",
+    "UPDATE {ks}.t ? SET z = 'z{v}', zs = zs + {{{v}}}, u.c = {v} WHERE {key}",
+)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_a_table_is_the_base_table_after_each_window_of_a_random_history(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, seed: int
+) -> None:
+    rng = random.Random(seed)
+    h.create(session, vnodes)
+    made = {t: Follower(spark, session, vnodes, t) for t in h.TABLES}
+    tables = {t: rs.MergeTable(spark, table_format.table(), using=table_format.name) for t in h.TABLES}
+    told: dict[str, list[tuple[str, Any]]] = {t: [] for t in h.TABLES}
+    for number in range(len(STEPS) + 1):
+        for cql in STEPS[number - 1] if number else ():
+            session.execute(cql.format(ks=vnodes))
+        if number == 2:
+            h.passed(rscylla.SystemClock().now_us() + 5_000_000)  # Scylla drops columns of the log as of that time
+        start = rscylla.SystemClock().now_us()
+        times = itertools.count(start, 1)
+        for cql in h.writes(rng, vnodes, 60, times):
+            session.execute(cql)
+            if number and rng.random() < 0.3:
+                key = f"pk = {rng.randrange(3)} AND c1 = {rng.randrange(3)} AND c2 = '{rng.choice('xyz')}'"
+                more = WRITES[number - 1].format(ks=vnodes, v=rng.randrange(9), key=key)
+                session.execute(more.replace("?", f"USING TIMESTAMP {next(times)}"))
+        h.passed(next(times))
+        for name in h.TABLES if number in (0, len(STEPS)) else ("t",):
+            window = made[name].apply(tables[name])
+            want = made[name].rows()
+            assert h.rows_in(tables[name].rows()) == want
+            told[name].append((window.end, want))
+    for name, table in tables.items():
+        assert [v.cursor for v in table.versions()] == [c for c, _ in told[name]], "a commit for each window"
+        for cursor, want in told[name]:
+            assert h.rows_in(table.rows(cursor=cursor)) == want
+
+
+# ---------------------------------------------------------------- versions and maintenance
+
+
+def small(
+    spark: SparkSession, session: Any, keyspace: str, table_format: TableFormat, **more: Any
+) -> tuple[Follower, rs.MergeTable]:
+    session.execute(
+        f"CREATE TABLE {keyspace}.t (id int, ck int, v int, PRIMARY KEY (id, ck)) WITH cdc = {{'enabled': true}}"
+    )
+    made = Follower(spark, session, keyspace, "t")
+    return made, rs.MergeTable(spark, table_format.table(), using=table_format.name, **more)
+
+
+def insert(ids: Iterator[int] | range, v: int, ck: int = 0) -> list[str]:
+    return [f"INSERT INTO ! (id, ck, v) VALUES ({i}, {ck}, {v}) ?" for i in ids]
+
+
+def values(frame: DataFrame) -> dict[int, int]:
+    return {row["id"]: row["v"] for row in frame.collect()}
+
+
+def test_a_table_is_read_as_of_any_window_until_its_files_are_removed(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    with pytest.raises(rscylla.ConfigError, match="does not exist"):
+        table.versions()
+    ends = []
+    for v in (1, 2, 3):
+        made.write(*insert(range(3), v))
+        ends.append(made.apply(table))
+    made.write("DELETE FROM ! ? WHERE id = 1")
+    ends.append(made.apply(table))
+    versions = table.versions()
+    assert [v.cursor for v in versions] == [w.end for w in ends]
+    assert [v.end_time for v in versions] == [w.end_time for w in ends]
+    assert all(a.committed_at <= b.committed_at for a, b in itertools.pairwise(versions))
+    for v, (version, window) in enumerate(zip(versions[:3], ends, strict=False), 1):
+        want = dict.fromkeys(range(3), v)
+        assert values(table.rows(cursor=window.end)) == want
+        assert values(table.rows(version=version.version)) == want
+        assert values(table.rows(as_of=window.end_time + timedelta(microseconds=1))) == want
+    assert values(table.rows()) == {0: 3, 2: 3}
+    with pytest.raises(rscylla.ConfigError, match="has no version 77, or it has expired"):
+        table.rows(version=77)
+    with pytest.raises(rscylla.ConfigError, match="no version of that cursor"):
+        table.rows(cursor=str(rscylla.EventID(ends[0].generation, 7)))
+    with pytest.raises(rscylla.ConfigError, match="no version of a window that ends until 1970"):
+        table.rows(as_of=datetime(1970, 1, 2, tzinfo=UTC))
+    with pytest.raises(rscylla.ConfigError, match="give one of"):
+        table.rows(version=1, cursor="x")
+
+    # Back to an earlier version: the cursor goes back, too, and the windows after it count again.
+    restore(spark, table, versions[1].version, table_format)
+    assert table.cursor == ends[1].end
+    assert values(table.rows()) == {0: 2, 1: 2, 2: 2}
+    made.store = MemoryCursorStore(cursors={"lake": table.cursor})
+    last = made.apply(table)
+    assert values(table.rows()) == {0: 3, 2: 3}
+    assert [v.cursor for v in table.versions()] == [ends[0].end, ends[1].end, last.end]
+
+    table.compact()
+    assert table.cursor == last.end
+    assert values(table.rows()) == {0: 3, 2: 3}
+    assert values(table.rows(cursor=ends[0].end)) == dict.fromkeys(range(3), 1), "a compaction keeps versions"
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        table.vacuum(keep=timedelta())
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert table.cursor == last.end
+    assert values(table.rows()) == {0: 3, 2: 3}
+    with pytest.raises(rscylla.ConfigError, match=r"or it has expired; versions\(\) has"):
+        table.rows(version=versions[0].version)
+    made.write(*insert(range(1), 9))
+    made.apply(table)
+    assert values(table.rows()) == {0: 9, 2: 3}
+
+
+def restore(spark: SparkSession, table: rs.MergeTable, version: int, table_format: TableFormat) -> None:
+    if table_format.name == "delta":
+        spark.sql(f"RESTORE TABLE {table.name} TO VERSION AS OF {version}")
+    else:
+        catalog, name = table.name.split(".", 1)
+        spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {version})")
+
+
+def cost(spark: SparkSession, table: rs.MergeTable, table_format: TableFormat) -> dict[str, int]:
+    """Return what the newest MERGE did: files removed and added, rows written, rows copied."""
+    if table_format.name == "delta":
+        history = spark.sql(f"DESCRIBE HISTORY {table.name}").where("operation = 'MERGE'").orderBy("version")
+        found = history.collect()[-1]["operationMetrics"]
+        names = ("numTargetFilesRemoved", "numTargetFilesAdded", "numTargetRowsUpdated", "numTargetRowsCopied")
+    else:
+        found = spark.table(f"{table.name}.snapshots").orderBy("committed_at").collect()[-1]["summary"]
+        rows = "spark.merge-into.num-target-rows"
+        names = ("deleted-data-files", "added-data-files", f"{rows}-matched-updated", f"{rows}-copied")
+    return dict(zip(("removed", "added", "updated", "copied"), (int(found.get(n, 0)) for n in names), strict=True))
+
+
+def files(spark: SparkSession, table: rs.MergeTable, table_format: TableFormat) -> int:
+    if table_format.name == "delta":
+        return int(spark.sql(f"DESCRIBE DETAIL {table.name}").first()["numFiles"])
+    return spark.table(f"{table.name}.files").count()
+
+
+def test_a_window_of_few_keys_rewrites_few_files_of_a_table_of_many(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    many = {"write.target-file-size-bytes": "1500"}
+    more = {"properties": many} if table_format.name == "iceberg" else {}
+    made, table = small(spark, session, vnodes, table_format, **more)
+    made.write(*insert(range(2000), 1), *(f"INSERT INTO ! (id, ck, v) VALUES (-1, {n}, 1) ?" for n in range(200)))
+    made.apply(table)
+    spark.conf.set("spark.databricks.delta.optimize.maxFileSize", "4000")
+    try:
+        table.compact()
+    finally:
+        spark.conf.unset("spark.databricks.delta.optimize.maxFileSize")
+    before = files(spark, table, table_format)
+    assert before >= 8
+    made.write(*insert(iter((7, 1999)), 2), "UPDATE ! ? SET v = 5 WHERE id = -1 AND ck = 3")
+    made.apply(table)
+    done = cost(spark, table, table_format)
+    assert done["updated"] == 3, "the other rows of their partitions stay"
+    assert done["removed"] <= 3
+    assert done["added"] <= 3
+    assert len(values(table.rows())) == 2001
+
+
+def test_a_table_of_iceberg_in_buckets_rewrites_those_of_the_keys(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    if table_format.name == "delta":
+        with pytest.raises(rscylla.ConfigError, match="Delta Lake clusters its tables"):
+            rs.MergeTable(spark, "t", using="delta", buckets=8)
+        return
+    made, table = small(spark, session, vnodes, table_format, buckets=8)
+    made.write(*insert(range(400), 1))
+    made.apply(table)
+    assert files(spark, table, table_format) >= 8
+    made.write(*insert(range(7, 8), 2))
+    made.apply(table)
+    assert (cost(spark, table, table_format)["removed"], values(table.rows())[7]) == (1, 2)
