@@ -276,6 +276,7 @@ class LegacyTopology(_ClusterTopology):
         self._session = session
         self._kept = _StreamSets()
         self._new = VnodeTopology(session)
+        self._listed: frozenset[Generation] = frozenset()
         self._in_new: frozenset[Generation] = frozenset()
         self._has_moved = False
 
@@ -310,8 +311,9 @@ class LegacyTopology(_ClusterTopology):
                 raise
             return None  # the table has just been removed, as operators may do after an upgrade
         newer = self._new.generations() if has_new else ()
-        self._in_new = frozenset(newer)
-        return _sorted([*found, *((g.time,) for g in newer)])
+        listed = _sorted([*found, *((g.time,) for g in newer)])
+        self._in_new, self._listed = frozenset(newer), frozenset(listed)
+        return listed
 
     def _is_rewritten(self) -> bool:
         return bool(
@@ -322,6 +324,8 @@ class LegacyTopology(_ClusterTopology):
         )
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        if not self._has_moved and generation not in self._listed:
+            self.generations()  # listed by another process, and only the list shows which tables describe it
         if self._has_moved or generation in self._in_new:
             return self._new.streams(generation)
         try:

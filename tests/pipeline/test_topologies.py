@@ -15,10 +15,12 @@ from typing import Any, NoReturn
 
 import attrs
 import pytest
-from cassandra import InvalidRequest
+from cassandra import ConsistencyLevel, InvalidRequest
 
 import rscylla
 from rscylla.abc import StreamClient
+from rscylla.cdc.driver import ReadSession
+from rscylla.cdc.topology import topology_for
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError
 from rscylla.testing import ManualClock
 
@@ -197,6 +199,21 @@ def to_head(w: World, cursor: str) -> tuple[list[str], list[int], str]:
         return ids, found, e.cursor
     finally:
         client.close()
+
+
+@pytest.mark.parametrize("how", ["held", "done", "disabled"])
+def test_streams_are_found_over_the_upgrade_by_those_who_list_no_generations(how: str) -> None:
+    """Executors of Spark only look streams up."""
+    with world("legacy", 4, how=how) as w:
+        session = ReadSession(w.session, consistency=ConsistencyLevel.ONE)
+        reader, lister = (topology_for(session, "ks", "t") for _ in range(2))
+        for second in range(1, 80):
+            w.switch(second)
+            w.clock.advance(1)
+            if second % 8 == 1:
+                fresh = topology_for(session, "ks", "t")
+                for generation in lister.generations():
+                    assert reader.streams(generation) == fresh.streams(generation) == lister.streams(generation)
 
 
 @pytest.mark.parametrize("restart", [0.0, 0.02], ids=["one client", "restarts"])
