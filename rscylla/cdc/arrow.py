@@ -91,13 +91,13 @@ class ArrowRows:
     def __repr__(self) -> str:
         return f"<ArrowRows of {self.window.name}>"
 
-    def _count(self, most: int) -> int:
-        """Return the number of rows, and keep them; but stop behind *most* rows, and keep none then."""
+    def _count(self, most: int | None) -> int:
+        """Return the number of rows, and keep them; but stop behind *most* rows, if given, and keep none then."""
         kept: list[Any] = []
         count = 0
         for batch in self._read():
             count += int(batch.num_rows)
-            if count > most:
+            if most is not None and count > most:
                 return count
             kept.append(batch)
         self._kept = kept
@@ -129,8 +129,9 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         return window, ArrowRows(window, schema, partial(self._batches, window, schema))
 
     def _rows_of(self, shown: tuple[Window, ArrowRows]) -> int:
-        assert self._max_rows is not None
-        return shown[1]._count(self._max_rows)  # noqa: SLF001 - made here
+        window, rows = shown
+        most = self._max_rows if LogWindow(window.generation, window.start_us, window.end_us).can_narrow else None
+        return rows._count(most)  # noqa: SLF001 - made here
 
     def _schema(self) -> Any:
         """Return the columns as they are now. Blocks on one statement, and on the table's description if it changed.
@@ -143,6 +144,11 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         from .spanbatches import statement_of
 
         source = self._source
+        names = self._columns
+        if names is not None and (isinstance(names, str) or not 0 < len(names) == len(set(names))):
+            raise ConfigError(
+                f"columns must be different names of columns, at least one, or None for all, not {names!r}"
+            )
         try:
             statement = statement_of(source.session, source.table, self._limits.page_size)
         except QueryFailed:
@@ -150,15 +156,15 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
             raise
         layouts = Layouts(lambda: source.reread_table(retrying=True))
         schema = view_for(self._mode, layouts.of_columns(statement.columns, source.table)).schema
-        if self._columns is None:
+        if names is None:
             return schema
-        unknown = [name for name in self._columns if name not in schema.names]
+        unknown = [name for name in names if name not in schema.names]
         if unknown:
             raise ConfigError(
                 f"columns: mode {self._mode} of {source.table.full_name} has no column {unknown[0]!r}; use columns of "
                 f"{', '.join(schema.names)}"
             )
-        return pa.schema([schema.field(name) for name in self._columns])
+        return pa.schema([schema.field(name) for name in names])
 
     def _batches(self, window: Window, schema: Any) -> Iterator[Any]:
         """Yield the batches of *window*, then check that the log has kept all of them until now."""

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla._timeuuid import datetime_of
+from rscylla.abc import BatchProgress
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.pages import Page
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
@@ -315,13 +316,16 @@ def test_windows_with_a_limit_of_rows_are_read_once_and_kept(world: World, monke
 
 
 @only_vnodes
-def test_a_burst_that_no_window_can_divide_is_returned_whole(world: World) -> None:
+def test_a_burst_that_no_window_can_divide_is_returned_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rscylla.cdc.columnar.ROWS_A_BATCH", 4)
     at = world.clock.now_us()
     inserts = (f"INSERT INTO ks.t (pk, ck, v) VALUES (1, {n}, {n}) USING TIMESTAMP {at}; " for n in range(20))
     world.execute(f"BEGIN UNLOGGED BATCH {''.join(inserts)} APPLY BATCH")
     world.clock.advance(31)
-    found = [rows for _, rows in world.windows(TO_HEAD, max_rows=5)]
+    told: list[BatchProgress] = []
+    found = [rows for _, rows in world.windows(TO_HEAD, max_rows=5, on_done=told.append)]
     assert [rows.table().num_rows for rows in found if rows.table().num_rows] == [20]
+    assert [batch.rows for batch in told if batch.rows] == [20]
 
 
 @only_vnodes
@@ -548,6 +552,9 @@ def test_arrow_itself_takes_the_stream(world: World) -> None:
     [
         ({"mode": "rows"}, "mode must be 'changes', 'log' or 'events', not 'rows'"),
         ({"columns": ["pk", "w"]}, r"mode changes of ks\.t has no column 'w'; use columns of cdc_stream_id, cdc_time"),
+        ({"columns": []}, "columns must be different names of columns, at least one, or None for all"),
+        ({"columns": ["pk", "ck", "pk"]}, r"columns must be different names .* not \['pk', 'ck', 'pk'\]"),
+        ({"columns": "pk"}, "columns must be different names .* not 'pk'"),
         ({"on_expired": "newest"}, "on_expired must be 'raise' or 'oldest', not 'newest'"),
         ({"max_rows": 0}, "max_rows must be at least 1"),
         ({"stream": {"key_slice": (0, 2)}}, "a whole table"),
