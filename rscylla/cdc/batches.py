@@ -7,13 +7,14 @@ describes the columns of each view.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
 import attrs
 import pyarrow as pa
 
 from ..errors import ConfigError
+from ..types import NO_DIGITS, Digits
 from ..types.arrow import TIMESTAMP, arrow_type, builder_for, times_of
 from .changeview import ChangeView
 from .columnar import ROWS_A_BATCH, Changes, built, naming, schema_of, timestamps
@@ -48,14 +49,20 @@ class BatchView(Protocol):
         """Return the arrays of the columns *names*. *part* is of the kind that the view takes."""
 
 
-def view_for(mode: Mode, layout: Layout, *, keep_dollar: bool = False) -> LogView | ChangeView | EventView:
+def view_for(
+    mode: Mode, layout: Layout, *, keep_dollar: bool = False, digits: Mapping[str, Digits] = NO_DIGITS
+) -> LogView | ChangeView | EventView:
     """Return the view of *mode* for pages of *layout*.
+
+    Args:
+        digits: of the numbers that are not shown as text, by "varint" and "decimal". Events have all as JSON.
 
     Raises:
         ConfigError: there is no such mode, or two columns would have the same name.
     """
     if mode not in get_args(Mode):
         raise ConfigError(f"mode must be 'changes', 'log' or 'events', not {mode!r}")
+    layout = layout.with_digits(digits)
     if mode == "log":
         return LogView(layout, keep_dollar=keep_dollar)
     return ChangeView(layout) if mode == "changes" else EventView(layout)
@@ -114,7 +121,7 @@ def in_batches(view: BatchView, parts: Iterable[Any], names: Sequence[str]) -> I
 
     Raises:
         MalformedData: a cell has no value of its type.
-        SourceError: a timestamp in a key is beyond what Arrow can hold.
+        SourceError: a timestamp in a key is beyond what Arrow can hold, or a number has too many digits.
     """
     schema = pa.schema([view.schema.field(n) for n in names])
     for part in parts:

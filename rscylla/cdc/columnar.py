@@ -15,7 +15,7 @@ import pyarrow as pa
 from .._timeuuid import FLIP_SIGNS
 from ..errors import ConfigError, MalformedData, RscyllaError, SourceError
 from ..event import Operation
-from ..types import Type
+from ..types import TooManyDigits, Type
 from ..types.arrow import TIMESTAMP, Build, builder_for, times_of
 from .rows import Layout, LogRows, ValueColumn
 
@@ -76,12 +76,18 @@ def built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
         return build(cells)
     except (ValueError, pa.ArrowException) as e:
         raise _NoValue(name) from e
+    except TooManyDigits as e:
+        raise _NoRoom(f"{e}, in column {name!r}") from e
     except OverflowError as e:
         raise _BeyondArrow(name) from e
 
 
 class _NoValue(ValueError):
     """A cell of the column that is named has bytes that are not a value of its type."""
+
+
+class _NoRoom(OverflowError):
+    """A number does not fit the digits that were asked for; the message says which column has it, and why."""
 
 
 class _BeyondArrow(OverflowError):
@@ -94,7 +100,7 @@ def naming(table: str, *, is_log: bool, instead: str) -> Iterator[None]:
 
     Raises:
         MalformedData: a cell has no value of its type.
-        SourceError: a timestamp in a key is beyond what Arrow can hold.
+        SourceError: a timestamp in a key is beyond what Arrow can hold, or a number has too many digits.
     """
     try:
         yield
@@ -102,6 +108,11 @@ def naming(table: str, *, is_log: bool, instead: str) -> Iterator[None]:
         raise
     except ValueError as e:
         raise MalformedData.of_cell(table, str(e) if isinstance(e, _NoValue) else "", is_log=is_log) from e
+    except _NoRoom as e:
+        raise SourceError(
+            f"a {'change' if is_log else 'row'} of {table} has {e}; read such numbers with more digits, or as text "
+            "(string), which holds all of them"
+        ) from e
     except _BeyondArrow as e:
         raise SourceError(
             f"a {'change' if is_log else 'row'} of {table} has a timestamp in a key, in column {str(e)!r}, that is "

@@ -12,7 +12,7 @@ from .._decoder import compiled
 from .._slices import slice_at
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
 from ..errors import MalformedData, MetadataError
-from ..types import Decoder, Type, decoder_for, log_list
+from ..types import Decoder, Digits, Type, decoder_for, log_list, with_digits
 from .grouping import PARTITION_DELETES, ChangeRows, grouped, records_in
 from .pages import Column, Page
 from .table import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
@@ -157,6 +157,25 @@ class Layout:
             *(index[n] for n in FIXED_COLUMNS),  # type: ignore[arg-type]
             keys=tuple(column(n) for n in key_names),
             values=tuple(column(n) for n in _value_names(columns, key_names)),
+        )
+
+    def with_digits(self, digits: Mapping[str, Digits]) -> Layout:
+        """Return the layout whose columns have the types that Arrow shows as numbers; see ``types.with_digits``.
+
+        In the partition key, only numbers of exactly their scale fit.
+        """
+        if not digits:
+            return self
+        names = {c.name for c in self.table.partition_key}
+
+        def evolved(column: Any) -> Any:
+            return attrs.evolve(column, type=with_digits(column.type, digits, exact=column.name in names))
+
+        return attrs.evolve(
+            self,
+            columns=tuple(map(evolved, self.columns)),
+            keys=tuple(map(evolved, self.keys)),
+            values=tuple(map(evolved, self.values)),
         )
 
     def key_of(self, cells: Cells) -> Mapping[str, Any]:

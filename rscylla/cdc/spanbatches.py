@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
 from ..errors import ConfigError
+from ..types import NO_DIGITS, Digits
 from .batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
 from .driver import ReadSession, ReadStatement
 from .pages import Page
@@ -36,6 +37,7 @@ def span_batches(
     schema: Any,
     *,
     keep_dollar: bool = False,
+    digits: Mapping[str, Digits] = NO_DIGITS,
     misfit: str,
     on_lost_keys: Callable[[LoggedTable], None],
 ) -> Iterator[Any]:
@@ -46,6 +48,7 @@ def span_batches(
 
     Args:
         schema: the columns. Those that the table no longer has are null; those that it has got since are left out.
+        digits: see ``view_for``.
         misfit: what to do if a column now has another type; part of the error.
         on_lost_keys: called if rows are left out because the log no longer has their keys.
 
@@ -60,7 +63,7 @@ def span_batches(
         # The layout is kept with its entry: an id is only unique as long as its object lives.
         known = views.get(id(layout))
         if known is None:
-            view = view_for(mode, layout, keep_dollar=keep_dollar)
+            view = view_for(mode, layout, keep_dollar=keep_dollar, digits=digits)
             known = views[id(layout)] = (layout, _Fitted(view, schema, misfit))
         return in_batches(known[1], (part,), schema.names)
 

@@ -22,6 +22,7 @@ from .._timeuuid import parse_time
 from ..cdc.batches import Mode
 from ..errors import ConfigError, InvalidCursor, MissingLag
 from ..event import EventID
+from ..types import Digits
 
 __all__ = [
     "NAMES",
@@ -108,6 +109,8 @@ class Options:
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
     keep_dollar: bool = False
+    digits: Mapping[str, Digits] = attrs.field(factory=dict)
+    """By "varint" and "decimal", where they are decimals of Spark."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -145,7 +148,10 @@ class Options:
             fail_on_data_loss=read.flag("failOnDataLoss", default=True),
             columns=read.names("columns"),
             keep_dollar=read.flag("keepDollar", default=False),
+            digits=read.digits(),
         )
+        if parsed.digits and parsed.mode == "events":
+            raise ConfigError("options decimalAs and varintAs do not apply to mode events, which has JSON; omit them")
         if parsed.window_us == 0:
             raise ConfigError("option windowSpan must be longer than zero, such as 10s")
         if parsed.end.cursor or parsed.end.name == "earliest":
@@ -163,6 +169,7 @@ _NAMES = (
     "consistency",
     "contactPoints",
     "credentialsFile",
+    "decimalAs",
     "endingPosition",
     "failOnDataLoss",
     "keepDollar",
@@ -185,6 +192,7 @@ _NAMES = (
     "tlsCheckHostname",
     "tlsKey",
     "username",
+    "varintAs",
     "windowSpan",
 )
 NAMES = {name.lower(): name for name in _NAMES}
@@ -405,6 +413,23 @@ class _OptionValues:
             raise ConfigError(f"option {name} must be one of {', '.join(sorted(values))}, not {found!r}")
         return found
 
+    def digits(self) -> dict[str, Digits]:
+        """Return the digits of the types that are numbers in Spark."""
+        found = {kind: self._digits(f"{kind}As") for kind in ("varint", "decimal")}
+        return {kind: digits for kind, digits in found.items() if digits is not None}
+
+    def _digits(self, name: str) -> Digits | None:
+        text = (self.maybe(name) or "string").strip().lower()
+        match = _DECIMAL.fullmatch(text)
+        if match is None and text != "string":
+            raise ConfigError(f"option {name} must be string or a decimal type such as decimal(38,2), not {text!r}")
+        if match is None:
+            return None
+        precision, scale = int(match[1]), int(match[2] or 0)
+        if not 1 <= precision <= MOST_DIGITS or scale > precision:
+            raise ConfigError(f"option {name}: {text} is no type of Spark: 1 to 38 digits, some of them decimal places")
+        return Digits(precision, scale)
+
     def position(self, name: str, default: str) -> Position:
         return self._read(name, _position) if self.maybe(name) is not None else Position(default)
 
@@ -414,6 +439,11 @@ class _OptionValues:
         except (ValueError, OverflowError) as e:
             raise ConfigError(f"option {name}: {e}") from e
 
+
+MOST_DIGITS = 38
+"""Digits of a decimal in Spark, and in Arrow's type of 128 bits."""
+
+_DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)", re.ASCII)
 
 _UNITS = {
     "us": 1,

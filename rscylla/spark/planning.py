@@ -49,7 +49,7 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
     table = source.table
     statement = statement_of(source.session, table, options.page_size)
     layout = Layout.of(statement.columns, table)
-    return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar)
+    return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar, digits=options.digits)
 
 
 class Plan:

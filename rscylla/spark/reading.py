@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import attrs
@@ -16,6 +16,7 @@ from ..cdc.table import LoggedTable
 from ..cdc.topology import Generation
 from ..clock import Stop, SystemClock
 from ..errors import TableChanged
+from ..types import Digits
 from .options import Connection
 from .session import session_for, topology_of
 from .versions import arrow_schema
@@ -40,6 +41,7 @@ class SpanRead:
     schema: Any
     page_size: int
     keep_dollar: bool
+    digits: Mapping[str, Digits] = attrs.field(factory=dict)
 
     def batches(self, span: Span | SpanShare) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads."""
@@ -58,6 +60,7 @@ class SpanRead:
                 self.mode,
                 schema,
                 keep_dollar=self.keep_dollar,
+                digits=self.digits,
                 misfit=_MISFIT,
                 on_lost_keys=_refuse_lost_keys,
             )

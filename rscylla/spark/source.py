@@ -1,8 +1,7 @@
 """The data source ``scylla-cdc``, which Spark calls in the driver and in its workers.
 
 ``schema``, offsets, and partitions run in processes beside the driver, and ``read`` runs in the executors. They share
-no
-state, so the ``SpanRead`` and the partition's ``Span`` contain everything that ``read`` needs.
+no state, so the ``SpanRead`` and the partition's ``Span`` contain everything that ``read`` needs.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> S
 
 
 def _span_read(options: Options, schema: StructType) -> SpanRead:
-    return SpanRead(options.connection, options.mode, schema, options.page_size, options.keep_dollar)
+    return SpanRead(options.connection, options.mode, schema, options.page_size, options.keep_dollar, options.digits)
 
 
 # ---------------------------------------------------------------- batch

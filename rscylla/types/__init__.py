@@ -31,15 +31,18 @@ does not distinguish the two, returns null. A non-frozen UDT whose fields are al
 
 from .cells import collection_cells, sized_cells
 from .names import quote_name
-from .natives import Decoder, Encoder
-from .registry import decoder_for, encoder_for, log_list, native, sample_of
+from .natives import Decoder, Encoder, TooManyDigits
+from .registry import decoder_for, encoder_for, log_list, native, sample_of, with_digits
 from .text import Fields, parse_type
-from .tree import Type
+from .tree import NO_DIGITS, Digits, Type
 
 __all__ = [
+    "NO_DIGITS",
     "Decoder",
+    "Digits",
     "Encoder",
     "Fields",
+    "TooManyDigits",
     "Type",
     "collection_cells",
     "decoder_for",
@@ -50,4 +53,5 @@ __all__ = [
     "quote_name",
     "sample_of",
     "sized_cells",
+    "with_digits",
 ]

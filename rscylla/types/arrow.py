@@ -3,7 +3,8 @@
 The Arrow types of CQL types:
 
     boolean, tinyint, smallint, int, bigint, float, double, blob    bool, int8 ... int64, float32, float64, binary
-    ascii, text, inet, uuid, timeuuid, varint, decimal              string; the last two have no bound that Arrow has
+    ascii, text, inet, uuid, timeuuid, varint, decimal              string; the last two have no bound that Arrow has;
+                                                                    decimal128 if ``registry.with_digits`` gave one
     timestamp                                                       timestamp[us, UTC]; null beyond +-292,000 years
     date, time                                                      date32, int64 nanoseconds of the day
     duration                                                        struct<months, days, nanoseconds>
@@ -32,6 +33,7 @@ from .._decoder import compiled
 from .._integers import format_int
 from .._timeuuid import EPOCH_TICKS
 from .cells import collection_cells, sized_cells, vector_cells
+from .natives import digits_reader
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
@@ -82,6 +84,7 @@ def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") ->
         ValueError: a cell has no value of the type.
         OverflowError: a timestamp is beyond what Arrow can hold, and *beyond* is "raise", or it is in a key of a map
             and *beyond* is "null".
+        TooManyDigits: an ``OverflowError``, too: a number does not fit the digits of its type, whatever *beyond* is.
     """
     target = arrow_type(type_)
     if _fast is not None:
@@ -104,8 +107,14 @@ def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") ->
 
 
 def _form_of(type_: Type) -> Form:
+    return FORMS[_form_name(type_)]
+
+
+def _form_name(type_: Type) -> str:
+    if type_.digits is not None:
+        return "decimal"
     row = CONTAINERS.get(type_.kind)
-    return FORMS[native(type_).arrow if row is None else row.arrow]
+    return native(type_).arrow if row is None else row.arrow
 
 
 def _compiled_columns(fast: Any, type_: Type, beyond: Beyond, *, loose: bool = False) -> Any:
@@ -113,6 +122,9 @@ def _compiled_columns(fast: Any, type_: Type, beyond: Beyond, *, loose: bool = F
     row = CONTAINERS.get(type_.kind)
     if row is None:
         leaf = native(type_)
+        if type_.digits is not None:
+            read = fast.native_decoder("", "", _digits_of(type_))
+            return fast.ArrowBuilder("decimal", 16, (), beyond, False, read)
         width = struct.calcsize(leaf.packed) if leaf.packed else 0
         shown = fast.native_decoder(leaf.compiled, leaf.packed, leaf.decode)
         return fast.ArrowBuilder(leaf.arrow, width, (), beyond, False, shown)
@@ -190,6 +202,32 @@ def _shown_builder(type_: Type, _: Beyond) -> Build:
 
 def _text(value: Any) -> str | None:
     return None if value is None else format_int(value) if isinstance(value, int) else str(value)
+
+
+def _decimal_type(type_: Type) -> Any:
+    assert type_.digits is not None
+    return pa.decimal128(type_.digits.precision, type_.digits.scale)
+
+
+def _digits_of(type_: Type) -> Callable[[bytes], bytes | None]:
+    """Return what converts a cell to the 16 bytes that Arrow has."""
+    parts = native(type_).parts
+    assert parts is not None
+    assert type_.digits is not None
+    return digits_reader(parts, type_.digits)
+
+
+def _decimal_builder(type_: Type, _: Beyond) -> Build:
+    read, target = _digits_of(type_), _decimal_type(type_)
+
+    def build(cells: Column) -> Any:
+        found = [None if c is None else read(c) for c in cells]
+        nulls = np.array([value is None for value in found], bool)
+        valid = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes()) if nulls.any() else None
+        data = pa.py_buffer(b"".join([value or bytes(16) for value in found]))
+        return pa.Array.from_buffers(target, len(found), [valid, data])
+
+    return build
 
 
 def _duration_builder(type_: Type, _: Beyond) -> Build:
@@ -324,6 +362,7 @@ def _struct_builder(type_: Type, beyond: Beyond, *, loose: bool = False) -> Buil
 FORMS = {
     "binary": _plain(pa.binary(), lambda cells: pa.array(cells, pa.binary())),
     "boolean": _plain(pa.bool_(), _booleans),
+    "decimal": Form(_decimal_type, _decimal_builder),
     "date": _plain(pa.date32(), _dates),
     "duration": Form(lambda _: _DURATION, _duration_builder),
     "list": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _list_builder),

@@ -637,6 +637,7 @@ cdef enum Form:
     MAP
     NUMBER
     SHOWN
+    DECIMAL
     STRUCT
     TEXT
     TIMESTAMP
@@ -657,7 +658,7 @@ cdef struct Conversion:  # how cells of one type become an Arrow array
     bint loose
     int count
     Conversion* children
-    void* shown  # the Decoder of values that are shown as text
+    void* shown  # the Decoder of values that are shown as text, or of 16 bytes of a decimal
 
 
 cdef dict _FORMS = {
@@ -670,6 +671,7 @@ cdef dict _FORMS = {
     "map": MAP,
     "number": NUMBER,
     "shown": SHOWN,
+    "decimal": DECIMAL,
     "struct": STRUCT,
     "text": TEXT,
     "timestamp": TIMESTAMP,
@@ -692,7 +694,7 @@ cdef class ArrowBuilder:
         form: a key of ``rscylla.types.arrow.FORMS``.
         width: of a number, or of an element of a vector; 0 if its size precedes each element.
         parts: the same for the types within the type, as far as they become Arrow.
-        decoder: of values that are shown as text.
+        decoder: of values that are shown as text; of a decimal, it returns the 16 bytes that Arrow has.
     """
 
     cdef Conversion how
@@ -918,6 +920,8 @@ cdef int fill(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* a
         return fill_durations(cells, n, array)
     if how.form == SHOWN:
         return fill_shown(how, cells, n, array)
+    if how.form == DECIMAL:
+        return fill_decimals(how, cells, n, array)
     if how.form == STRUCT:
         return fill_struct(how, cells, n, array, scratch)
     return fill_lists(how, cells, n, array, scratch)
@@ -1167,6 +1171,24 @@ cdef int fill_shown(const Conversion* how, const Cell* cells, int64_t n, ArrowAr
         texts.append(value)
     column = CellList(texts)
     return fill_texts(column.cells, n, array, False)
+
+
+cdef int fill_decimals(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array) except -1 with gil:
+    """Numbers of up to 38 digits. Python reads them: the numbers that they are read from have no bound."""
+    cdef Decoder decoder = <Decoder> how.shown
+    cdef int64_t i
+    cdef char* into
+    cdef bytes value
+    prepare(array, n, 2, 0)
+    into = <char*> room(array, 1, 16 * n)
+    for i in range(n):
+        value = value_of(decoder, cells[i])
+        if value is None:
+            memset(into + 16 * i, 0, 16)
+            set_null(array, i)
+        else:
+            memcpy(into + 16 * i, <const char*> value, 16)
+    return 0
 
 
 cdef int fill_struct(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:

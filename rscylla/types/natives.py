@@ -18,8 +18,9 @@ from typing import Any
 from .._integers import format_int, parse_int
 from .._timeuuid import datetime_of, parse_time
 from .cells import unsigned_vint
+from .tree import Digits
 
-__all__ = ["Decoder", "Encoder", "decimal_parts", "has_width"]
+__all__ = ["Decoder", "Encoder", "TooManyDigits", "decimal_parts", "digits_reader", "has_width", "varint_parts"]
 
 Decoder = Callable[[bytes], Any]
 """Makes the Python value of bytes."""
@@ -93,6 +94,52 @@ def decimal_parts(raw: bytes) -> tuple[int, int]:
 
 
 _SHORTEST_DECIMAL = 5
+
+
+def varint_parts(raw: bytes) -> tuple[int, int]:
+    """Return scale, 0, and unscaled number of the bytes of a varint."""
+    return 0, int.from_bytes(raw, "big", signed=True)
+
+
+class TooManyDigits(OverflowError):
+    """A number has no place in the ``Digits`` that were asked for. The message says how."""
+
+
+def digits_reader(parts: Callable[[bytes], tuple[int, int]], digits: Digits) -> Decoder:
+    """Return what converts a number to the unscaled one of *digits*: 16 bytes, little-endian, as Arrow has them.
+
+    Args:
+        parts: returns scale and unscaled number of a cell.
+
+    Raises (the function):
+        ValueError: the cell has no value of its type.
+        TooManyDigits: the number cannot be written with *digits*; nothing is rounded.
+    """
+    bound = 10**digits.precision
+
+    def read(raw: bytes) -> bytes | None:
+        if not raw:
+            return None
+        scale, number = parts(raw)
+        more = digits.scale - scale
+        if digits.exact and more:
+            raise TooManyDigits(f"a number of the scale {scale}, which {digits} would change")
+        # The scale has 32 bits: a power of it is computed only where the number may fit.
+        if number and more > digits.precision:
+            raise TooManyDigits(f"a number that is too large for {digits}")
+        if number and -more > number.bit_length():
+            raise TooManyDigits(f"a number with more decimal places than {digits}")
+        if number and more > 0:
+            number *= 10**more
+        elif number and more < 0:
+            number, rest = divmod(number, 10**-more)
+            if rest:
+                raise TooManyDigits(f"a number with more decimal places than {digits}")
+        if not -bound < number < bound:
+            raise TooManyDigits(f"a number that is too large for {digits}")
+        return number.to_bytes(16, "little", signed=True)
+
+    return read
 
 
 def decode_timestamp(raw: bytes) -> datetime | int | None:
@@ -251,5 +298,10 @@ def encode_parts(value: Mapping[str, int]) -> bytes:
     return _duration(value["months"], value["days"], value["nanoseconds"])
 
 
-def encode_varint_text(value: str) -> bytes:
-    return encode_varint(parse_int(value))
+def encode_varint_text(value: str | Decimal) -> bytes:
+    """Return a varint; Arrow has it as text, or as a decimal number if it was read as one."""
+    if isinstance(value, str):
+        return encode_varint(parse_int(value))
+    if value != (whole := int(value)):
+        raise ValueError("not a whole number")
+    return encode_varint(whole)

@@ -6,7 +6,7 @@ which goes down the tree of a type; nothing else in rscylla asks for the name of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from typing import Literal as OneOf
 
@@ -18,7 +18,7 @@ from . import containers as c
 from . import natives as n
 from .cells import sized_of, vector_of
 from .natives import Decoder, Encoder
-from .tree import Type
+from .tree import Digits, Type
 
 __all__ = [
     "CONTAINERS",
@@ -31,6 +31,7 @@ __all__ = [
     "native",
     "sample_of",
     "width_in_vector",
+    "with_digits",
 ]
 
 _fast = compiled("types")
@@ -56,7 +57,8 @@ class Native:
     ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
     date, time, and counter: Cassandra treats them as variable-size, and Scylla follows. ``sample``: the bytes of some
     valid value. ``has_empty``: no bytes are a value, and not null. ``sorting``: what clustering keys are sorted by;
-    None if Python, JSON, and Arrow have nothing that sorts alike.
+    None if Python, JSON, and Arrow have nothing that sorts alike. ``parts``: returns scale and unscaled number of the
+    bytes, if Arrow can have values as decimal numbers.
 
     Source of ``in_vector``: Scylla ``types/types.cc``, ``value_length_if_fixed``; the driver's ``serial_size``.
     """
@@ -74,6 +76,7 @@ class Native:
     in_vector: int | None = attrs.field(kw_only=True, default=None)
     has_empty: bool = attrs.field(kw_only=True, default=False)
     sorting: Sorting | None = attrs.field(kw_only=True, default="value")
+    parts: Callable[[bytes], tuple[int, int]] | None = attrs.field(kw_only=True, default=None)
 
 
 @attrs.frozen
@@ -167,7 +170,16 @@ _ROWS = (
     ),
     _number("counter", ">q", n.integer_encoder(8)),
     _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days, connect="date"),
-    Native("decimal", n.decode_decimal, n.encode_decimal, "shown", bytes(5), sorting=None, connect="decimal"),
+    Native(
+        "decimal",
+        n.decode_decimal,
+        n.encode_decimal,
+        "shown",
+        bytes(5),
+        sorting=None,
+        connect="decimal",
+        parts=n.decimal_parts,
+    ),
     _number("double", ">d", n.float_encoder(">d"), in_vector=True),
     _by_driver(
         "duration",
@@ -218,6 +230,7 @@ _ROWS = (
         encode_arrow=n.encode_varint_text,
         sorting=None,
         connect="varint",
+        parts=n.varint_parts,
     ),
 )
 
@@ -275,6 +288,22 @@ def log_list(type_: Type) -> Type:
     Only decoding, also to Arrow, is of the list; what is encoded are the cells, by their timeuuids.
     """
     return attrs.evolve(type_, kind=_LOG_LIST)
+
+
+def with_digits(type_: Type, digits: Mapping[str, Digits], *, exact: bool = False) -> Type:
+    """Return *type_* with what Arrow has as numbers of so many digits, at any depth.
+
+    Only values as Arrow differ; their bytes, and values in Python and JSON, are the same.
+
+    Args:
+        digits: by "varint" and "decimal"; the one that is absent remains text.
+        exact: all are, see ``Digits``.
+    """
+    found = digits.get(type_.kind)
+    if found is not None and exact:
+        found = attrs.evolve(found, exact=True)
+    parts = tuple(with_digits(part, digits, exact=exact) for part in type_.args)
+    return attrs.evolve(type_, args=parts, digits=found)
 
 
 def decoder_for(type_: Type) -> Decoder:

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import attrs
 
 from .names import quote_name
 
-__all__ = ["Type"]
+__all__ = ["NO_DIGITS", "Digits", "Type"]
 
 _FREEZABLE = ("list", "set", "map", "udt")
+
+
+@attrs.frozen
+class Digits:
+    """How many digits a decimal number has at most, as ``decimal(precision,scale)`` of SQL.
+
+    ``exact``: values of another scale do not fit, even if they are equal: in a partition key they are other keys.
+    """
+
+    precision: int
+    scale: int
+    exact: bool = False
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+NO_DIGITS: Mapping[str, Digits] = MappingProxyType({})
+"""No numbers of limited digits: Arrow has varints and decimals as text."""
 
 
 @attrs.frozen
@@ -18,7 +40,8 @@ class Type:
     ``kind``: list, set, map, tuple, udt, vector, or the name of a native type (``text`` for varchar); types that
     rscylla does not know have the name that the server gives them. ``args``: the types of elements, key and value, or
     fields. ``fields``: of a UDT. ``name``: of a UDT. ``size``: of a vector. ``frozen``: declared so; what
-    a collection or UDT contains always is.
+    a collection or UDT contains always is. ``digits``: of a varint or decimal that is a number in Arrow, see
+    ``registry.with_digits``; otherwise it is text there.
     """
 
     kind: str
@@ -27,6 +50,7 @@ class Type:
     name: str = ""
     size: int = 0
     frozen: bool = False
+    digits: Digits | None = None
 
     @property
     def is_multicell(self) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from rscylla import ConfigError, EventID, MissingLag
 from rscylla.spark.options import INSTEAD, NAMES, SAME, Options, duration, of_table, renamed
+from rscylla.types import Digits
 
 GIVEN = {"contactPoints": "127.0.0.1", "keyspace": "shop", "table": "orders", "lag": "30s"}
 
@@ -41,6 +42,12 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
     )
 
 
+def test_digits_of_numbers() -> None:
+    given = {**GIVEN, "DecimalAs": "Decimal(38, 9)", "varintas": "decimal(20)"}
+    assert Options.of(given).digits == {"decimal": Digits(38, 9), "varint": Digits(20, 0)}
+    assert Options.of({**GIVEN, "decimalAs": "string"}).digits == {} == Options.of(GIVEN).digits
+
+
 def test_the_options_of_a_catalog_table_are_distinguished_from_its_properties() -> None:
     properties = {"owner": "me", "provider": "scylla-cdc", "comment": "orders", **GIVEN, "pageSize": "1"}
     assert of_table(GIVEN) is None
@@ -57,6 +64,13 @@ def test_a_missing_lag_is_explained() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        (
+            {"decimalAs": "double"},
+            r"option decimalAs must be string or a .*decimal\(38,2\), not 'double'",
+        ),
+        ({"varintAs": "decimal(39,0)"}, r"option varintAs: decimal\(39,0\) is no type of Spark: 1 to 38 digits"),
+        ({"decimalAs": "decimal(5,6)"}, "decimal places"),
+        ({"decimalAs": "decimal(9,2)", "mode": "events"}, "do not apply to mode events"),
         ({"startPosition": "latest"}, "no option 'startposition'; did you mean 'startingPosition'"),
         ({"zzz": "1"}, "no option 'zzz'; known options are columns, "),
         ({"keyspace": ""}, "option keyspace is missing"),

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -17,7 +18,7 @@ import attrs
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, parse_time, us_of
@@ -29,11 +30,14 @@ from rscylla.cdc.span import Span, SpanReader, SpanShare
 from rscylla.cdc.walk import LogWindow
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import ConfigError, CursorExpired, TableChanged
+from rscylla.errors import ConfigError, CursorExpired, SourceError, TableChanged
 from rscylla.event import EventID
 from rscylla.spark import planning, reading, source
 from rscylla.spark.offsets import Offset
+from rscylla.spark.options import Options
 from rscylla.spark.session import close_sessions, session_for
+from rscylla.spark.shape import Shape
+from rscylla.spark.sinks.scylla import ChangesWriter
 from rscylla.spark.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
 from rscylla.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxFiles, ReadMaxRows
 from rscylla.testing import ManualClock
@@ -1245,6 +1249,78 @@ def test_columns_are_selected_and_misspelled_ones_reported(world: World) -> None
     assert world.batch(columns="ck,cdc_operation") == [{"ck": 0, "cdc_operation": "insert"}]
     with pytest.raises(ConfigError, match="mode changes has no column 'cdc_operatoin'; did you mean 'cdc_operation'"):
         world.source(columns="cdc_operatoin").schema()
+
+
+NUMBERS = {"decimalAs": "decimal(38,2)", "varintAs": "decimal(38,0)"}
+
+
+def numbers_table(world: World, name: str) -> None:
+    world.session.execute(
+        f"CREATE TABLE ks.{name} (pk decimal, ck varint, d decimal, v varint, l list<decimal>, s set<varint>, "
+        "m map<varint, frozen<tuple<decimal, int>>>, f frozen<set<decimal>>, PRIMARY KEY (pk, ck)) "
+        "WITH cdc = {'enabled': true, 'ttl': 3600, 'postimage': true}"
+    )
+
+
+def test_varints_and_decimals_are_decimals_of_spark_on_request_and_can_be_written_again(world: World) -> None:
+    for name in ("numbers", "copy"):
+        numbers_table(world, name)
+    for statement in (
+        "INSERT INTO ks.numbers (pk, ck, d, v, l, s, m, f) VALUES (1.50, 7, 12.3, -5, [0.1,2], {1,2}, {3:(4.5,6)}, {})",
+        "UPDATE ks.numbers SET l = l + [9.99], s = s - {1}, m = m - {3}, d = null WHERE pk = 1.50 AND ck = 7",
+        f"INSERT INTO ks.numbers (pk, ck, v) VALUES (-0.01, {10**37}, {-(10**38) + 1})",
+        "DELETE FROM ks.numbers WHERE pk = 2.00 AND ck > 3 AND ck < 100",
+    ):
+        world.session.execute(statement)
+    world.clock.advance(60)
+    source = world.source(table="numbers", **NUMBERS)
+    schema = source.schema()
+    assert schema["pk"].dataType == DecimalType(38, 2)
+    assert schema["cdc_values"].dataType["s"].dataType.simpleString() == "array<decimal(38,0)>"
+    reader = source.reader(schema=schema)
+    batches = [b for p in reader.partitions() for b in reader.read(p)]
+    rows = sorted((row for b in batches for row in b.to_pylist()), key=lambda row: row["cdc_sequence"])
+    first = next(row for row in rows if row["cdc_operation"] == "insert" and row["ck"] == 7)
+    assert first["pk"] == Decimal("1.50")
+    assert first["cdc_values"]["d"] == Decimal("12.30")
+    assert first["cdc_values"]["l"] == [Decimal("0.10"), 2]
+    assert first["cdc_values"]["m"] == [(3, {"_1": Decimal("4.50"), "_2": 6})]
+    assert first["cdc_after"]["v"] == -5
+    other = next(row for row in rows if row["ck"] == 10**37)
+    assert other["cdc_values"]["v"] == -(10**38) + 1
+    (deleted,) = (row["cdc_range"] for row in rows if row["cdc_operation"] == "range_start_exclusive")
+    assert (deleted["start"]["ck"], deleted["end"]["ck"]) == (3, 100)
+    logged = world.batch(table="numbers", mode="log", **NUMBERS)
+    assert sum(row["cdc_deleted_elements_s"] == [1] for row in logged) == 1
+    assert {type(row["pk"]) for row in logged} == {Decimal}
+    options = Options.of(source.options)
+    writer = ChangesWriter(options.connection, "ks", "copy", Shape.of_schema(schema))
+    assert sum(writer.written(iter(batches))) == len(rows)
+    assert contents(world, "copy") == contents(world, "numbers") != []
+
+
+def contents(world: World, table: str) -> list[Any]:
+    return sorted(world.session.execute(f"SELECT * FROM ks.{table}"))
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("(1.00, 7, 0.001)", r"a number with more decimal places than decimal\(38,2\), in column 'd'; read such"),
+        (f"(1.00, {10**38}, 1)", r"a number that is too large for decimal\(38,0\), in column 'ck'"),
+        ("(1.5, 7, 1)", r"a number of the scale 1, which decimal\(38,2\) would change, in column 'pk'"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_a_number_that_does_not_fit_is_an_error_and_never_rounded(
+    world: World, mode: str, written: str, told: str
+) -> None:
+    numbers_table(world, "numbers")
+    world.session.execute(f"INSERT INTO ks.numbers (pk, ck, d) VALUES {written}")
+    world.clock.advance(60)
+    with pytest.raises(SourceError, match=told):
+        world.batch(table="numbers", mode=mode, **NUMBERS)
+    assert len(world.batch(table="numbers", mode="log")) == 2  # as text, everything is there
 
 
 def test_a_table_of_the_catalog_is_read_with_the_options_that_its_columns_carry(world: World) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,6 +242,76 @@ def test_a_map_that_spark_cannot_hold_shows_one_of_two_zeros(
     )
     rows = rs.latest(load(spark, options(vnodes, "t"))).orderBy("id").collect()
     assert [row["m"] for row in rows] == [{0.0: 2, 3.0: 4}, {0.0: 5}]
+
+
+def test_numbers_that_are_decimals_of_spark_go_through_each_operation(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    """Clustering keys among them, which then sort as in CQL: deletes of their ranges apply."""
+    columns = (
+        "(pk decimal, ck varint, cd decimal, sd decimal static, d decimal, v varint, l list<decimal>, s set<varint>, "
+        "m map<varint, decimal>, PRIMARY KEY (pk, ck, cd))"
+    )
+    filled(
+        session,
+        vnodes,
+        f"{columns} WITH",
+        *(
+            f"INSERT INTO t (pk, ck, cd, sd, d, v, l, s, m) VALUES ({pk}, {ck}, {ck}.5, {ck}.25, {ck}.125, {ck}00, "
+            f"[{ck}, 0.5], {{{ck}, 2}}, {{{ck}: 1.5}}) ?"
+            for pk in ("1.500", "-2.000")
+            for ck in (-10, 9, 100)
+        ),
+        "UPDATE t ? SET s = s - {2}, m = m + {7: 0.001}, l = l + [3] WHERE pk = 1.500 AND ck = 9 AND cd = 9.50",
+        "DELETE FROM t ? WHERE pk = -2.000 AND ck >= 9 AND ck < 100",
+        "DELETE FROM t ? WHERE pk = 1.500 AND ck = 100 AND cd > 5.5",
+    )
+    numbers = {"decimalAs": "decimal(38,3)", "varintAs": "decimal(38,0)"}
+    want = in_numbers(session.execute(f"SELECT * FROM {vnodes}.t"))
+    assert len(want) == 4
+
+    def shown(frame: DataFrame) -> list[str]:
+        return in_numbers(frame.collect())
+
+    changes = load(spark, {**options(vnodes, "t"), **numbers}).cache()
+    assert shown(rs.latest(changes)) == want
+    current = rs.history(changes).where("is_current")
+    assert shown(current.select(*rs.latest(changes).columns)) == want
+    kept = rs.ParquetTable(spark, str(tmp_path / "t"))
+    kept.apply(changes.where("cdc_operation = 'insert'"), h.window(0, 0, 2**51))
+    kept.apply(changes.where("cdc_operation <> 'insert'"), h.window(0, 2**51, 2**52))
+    assert shown(kept.rows()) == want
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    names = ["sd", "d", "v", "s", "m"]
+    snapshot = rs.snapshot(spark, stream, NO_LAG, read={"consistency": "ONE", **numbers}, ranges=1, columns=names)
+    rows = [row.asDict() for row in rs.latest(changes, base=snapshot.cells).collect()]
+    assert in_numbers(rows, names) == in_numbers(session.execute(f"SELECT * FROM {vnodes}.t"), names)
+    shape = Shape.of(changes)
+    merged = merge_source(kept.cells().limit(0), cells_of(changes, shape), shape, second_of(None)).where("cdc_live")
+    assert shown(merged.select(*rs.latest(changes).columns)) == want
+    session.execute(f"CREATE TABLE {vnodes}.rows {columns}")
+    source = options(vnodes, "t")
+    target = {n: source[n] for n in CONNECTION} | {"keyspace": vnodes, "table": "rows"}
+    rs.latest(changes).write.format("scylla-cdc").options(**target).mode("append").save()
+    assert in_numbers(session.execute(f"SELECT * FROM {vnodes}.rows")) == want
+    changes.unpersist()
+
+
+def in_numbers(rows: Any, names: Sequence[str] = ("sd", "d", "v", "l", "s", "m")) -> list[str]:
+    """Return the rows as text in which equal numbers of any type and scale are the same."""
+
+    def even(value: Any) -> Any:
+        if isinstance(value, int | Decimal):
+            return str(Decimal(value).normalize())
+        if isinstance(value, Mapping):
+            return sorted((even(k), even(v)) for k, v in value.items())
+        return value if value is None else [even(v) for v in value]
+
+    found = [
+        row if isinstance(row, dict) else row.asDict() if hasattr(row, "asDict") else row._asdict() for row in rows
+    ]
+    sets = {"s": sorted}
+    return sorted(repr([sets.get(n, list)(even(row[n]) or ()) for n in ("pk", "ck", "cd", *names)]) for row in found)
 
 
 def test_columns_may_have_the_names_that_the_pipeline_uses(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import spark_history as h
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from spark_history import passed
 
@@ -125,6 +127,40 @@ def test_a_row_without_its_key_is_refused(session: Any, options: Callable[..., d
     )
     with pytest.raises(rscylla.CannotReplicate, match="no value in the key column 'k'"):
         writer.write(iter([batch]))
+
+
+def test_varints_and_decimals_may_be_decimals_of_any_digits(
+    session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    import pyarrow as pa
+
+    session.execute(
+        f"CREATE TABLE {vnodes}.t (k decimal PRIMARY KEY, v varint, l list<decimal>, "
+        "m map<text, frozen<tuple<varint, decimal>>>)"
+    )
+    schema = pa.schema(
+        [
+            ("k", pa.decimal128(9, 2)),
+            ("v", pa.decimal128(38, 0)),
+            ("l", pa.list_(pa.decimal128(5, 1))),
+            ("m", pa.map_(pa.string(), pa.struct([("_1", pa.decimal128(4, 0)), ("_2", pa.decimal128(4, 2))]))),
+        ]
+    )
+    row = {
+        "k": Decimal("1.50"),
+        "v": 10**38 - 1,
+        "l": [Decimal("-0.5")],
+        "m": [("a", {"_1": -7, "_2": Decimal("0.25")})],
+    }
+    source = source_of(sink(options, vnodes, "t"))
+    writer = source.writer(from_arrow_schema(schema), overwrite=False)
+    writer.write(iter([pa.RecordBatch.from_pylist([row], schema)]))
+    (found,) = session.execute(f"SELECT * FROM {vnodes}.t")
+    assert (str(found.k), found.v, found.l) == ("1.50", 10**38 - 1, [Decimal("-0.5")])
+    assert dict(found.m) == {"a": (-7, Decimal("0.25"))}
+    for wrong in (("v", pa.decimal128(9, 2)), ("m", pa.map_(pa.string(), pa.decimal128(9, 2)))):
+        with pytest.raises(rscylla.ConfigError, match=f"'{wrong[0]}' is .*; cast it"):
+            source.writer(from_arrow_schema(pa.schema([schema.field("k"), wrong])), overwrite=False)
 
 
 def test_other_ways_of_writing_are_answered(options: Callable[..., dict[str, str]]) -> None:

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegralType,
@@ -85,6 +86,8 @@ def byte_order(value: Column, type_: DataType) -> Column:
 
 def clustering_order(value: Column, column: ColumnShape) -> Column | None:
     """Return an expression for the clustering value *value* that Spark orders as CQL does; None if there is none."""
+    if isinstance(column.type, DecimalType):
+        return value
     match native(column.base.type).sorting:
         case "timeuuid":
             return timeuuid_order(value)

@@ -22,7 +22,7 @@ from ...cdc.table import BaseColumn, LoggedTable
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
-from ...types import Type
+from ...types import NO_DIGITS, Digits, Type, with_digits
 from ...types.arrow import Build, arrow_type, builder_for
 from ..options import Connection, Options
 from ..session import session_for
@@ -110,7 +110,7 @@ def snapshot(
     source = stream.describe()
     options = Options.of(read_options(stream, source, lag.lag, "changes", read or {}))
     columns_ = _chosen(source.table, columns)
-    query = _TableQuery.of(source.table, columns_)
+    query = _TableQuery.of(source.table, columns_, options.digits)
     fields = from_arrow_schema(query.schema, prefer_timestamp_ntz=False).fields
     types = {f.name: f.dataType for f in fields}
     count = ranges or 4 * _cores(spark)
@@ -155,10 +155,13 @@ class _TableQuery:
     keys: frozenset[str]
 
     @classmethod
-    def of(cls, table: LoggedTable, columns: list[BaseColumn]) -> _TableQuery:
-        """Return the query of *columns*."""
+    def of(cls, table: LoggedTable, columns: list[BaseColumn], digits: Mapping[str, Digits] = NO_DIGITS) -> _TableQuery:
+        """Return the query of *columns*; *digits* as for ``cdc.batches.view_for``."""
         selected = list(with_times(columns))
-        types = tuple((_PREFIXES[s.what] + s.column.name, s.type) for s in selected)
+        types = tuple(
+            (_PREFIXES[s.what] + s.column.name, with_digits(s.type, digits, exact=s.column.kind == "partition_key"))
+            for s in selected
+        )
         keys = frozenset(c.name for c in columns if c.in_key)
         return cls(table.full_name, select_range(table, [s.cql for s in selected]), types, keys)
 
@@ -182,7 +185,7 @@ class _TableQuery:
 
         Raises:
             MalformedData: a cell has no value of its type.
-            SourceError: a timestamp in a key is beyond what Arrow can hold.
+            SourceError: a timestamp in a key is beyond what Arrow can hold, or a number has too many digits.
         """
         columns = zip(builders, zip(*rows, strict=True), strict=True)
         with naming(self.table, is_log=False, instead="copy the table with rscylla.replicate"):

@@ -13,13 +13,23 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, NullType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    NullType,
+    StructType,
+)
 
 from ...base.statements import Write, insert_into
 from ...cdc.table import Table
 from ...clock import Clock
 from ...errors import CannotReplicate, ConfigError
-from ...types import encoder_for
+from ...types import Type, encoder_for, native
 from ...types.arrow import arrow_type
 from ..options import nearest
 from ..pipeline.replay import tried
@@ -90,7 +100,7 @@ class RowsWriter(TableWriter):
         wanted = from_arrow_schema(self._arrow(target), prefer_timestamp_ntz=False)
         for field in schema.fields:
             want = wanted[field.name].dataType
-            if not _fits(field.dataType, want):
+            if not _fits(field.dataType, want, columns[field.name].type):
                 raise ConfigError(
                     f"the column {field.name!r} is {field.dataType.simpleString()} in the DataFrame, but {table} "
                     f"({columns[field.name].type_text}) takes {want.simpleString()}; cast it"
@@ -117,10 +127,23 @@ class RowsWriter(TableWriter):
         return lambda row: [Write(cql, tuple([value(name, encode, row[name]) for name, encode in encoders]))]
 
 
-def _fits(given: DataType, want: DataType) -> bool:
-    """Whether values of the Spark type *given* can be written where the table takes *want*; integers are checked."""
+def _fits(given: DataType, want: DataType, type_: Type) -> bool:
+    """Whether values of the Spark type *given* can be written where the table takes *want*; integers are checked.
+
+    *type_* is what the table has. Its varints and decimals can be text or decimals, also inside other types.
+    """
     if isinstance(given, NullType) or given.simpleString() == want.simpleString():
         return True
+    if isinstance(given, DecimalType):
+        return native(type_).parts is not None and (type_.kind != "varint" or given.scale == 0)
+    if isinstance(given, ArrayType) and isinstance(want, ArrayType):
+        return _fits(given.elementType, want.elementType, type_.args[0])
+    if isinstance(given, MapType) and isinstance(want, MapType):
+        of_key, of_item = type_.args
+        return _fits(given.keyType, want.keyType, of_key) and _fits(given.valueType, want.valueType, of_item)
+    if isinstance(given, StructType) and isinstance(want, StructType):
+        pairs = zip(given.fields, want.fields, type_.args, strict=False)
+        return given.names == want.names and all(_fits(g.dataType, w.dataType, t) for g, w, t in pairs)
     if isinstance(given, IntegralType) and isinstance(want, IntegralType):
         return True
     return isinstance(given, FloatType) and isinstance(want, DoubleType)
