@@ -89,6 +89,8 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
                 raise ConfigError(
                     f"option columns: mode {options.mode} has no column {name!r}; {nearest(name, view.schema.names)}"
                 )
+            if names.count(name) > 1:
+                raise ConfigError(f"option columns: {name!r} is named twice; name each column once")
         struct = from_arrow_schema(pa.schema([view.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
         dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
         struct = _with_metadata(struct, {c.name: metadata_of(c, dropped.get(c.name)) for c in source.table.columns})

@@ -1249,6 +1249,8 @@ def test_columns_are_selected_and_misspelled_ones_reported(world: World) -> None
     assert world.batch(columns="ck,cdc_operation") == [{"ck": 0, "cdc_operation": "insert"}]
     with pytest.raises(ConfigError, match="mode changes has no column 'cdc_operatoin'; did you mean 'cdc_operation'"):
         world.source(columns="cdc_operatoin").schema()
+    with pytest.raises(ConfigError, match="option columns: 'ck' is named twice; name each column once"):
+        world.source(columns="ck,cdc_operation,ck").schema()
 
 
 NUMBERS = {"decimalAs": "decimal(38,2)", "varintAs": "decimal(38,0)"}
