@@ -10,7 +10,7 @@ import os
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +18,21 @@ import attrs
 import cluster_app
 import pyarrow.parquet as pq
 import pytest
+import trustme
 from spark_oracle import events_of
 from sparkapps import SparkApp, at, wait_until
 from sparkcluster import SparkCluster, spark_cluster
 
 import rscylla
 from rscylla._timeuuid import format_time
-from rscylla.embedded import EmbeddedScyllaProcess
+from rscylla.embedded import EmbeddedScyllaProcess, Tls
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
 ROWS = 1_500
 KILLS = int(os.environ.get("RSCYLLA_SPARK_KILLS", "1"))
-WINDOWS = 2 * KILLS + 2
+WINDOWS = KILLS + 2
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +84,23 @@ def fill(session: rscylla.Session, keyspace: str, point: str) -> Shop:
         "span": span,
         "from": str(stream.describe().at(first)),
         "until": until,
+        "modes": ["events", "changes", "log"],
+        "settings": {},
     }
     return Shop(session, keyspace, events, config)
 
 
-def application(shop: Shop, master: str, home: Path, *jobs: str) -> tuple[SparkApp, Path, Path]:
-    """Return the application of ``cluster_app``, the directory of what it writes, and that of its strikes."""
+def application(
+    shop: Shop, master: str, home: Path, *jobs: str, environment: Mapping[str, str] | None = None
+) -> tuple[SparkApp, Path, Path]:
+    """Return the application of ``cluster_app``, the directory of what it writes, and that of strikes at its jobs."""
     out, strikes = home / "out", home / "strikes"
     out.mkdir()
-    strikes.mkdir()
+    for job in jobs:
+        (strikes / job).mkdir(parents=True)
     places = {"out": str(out), "strikes": str(strikes), "master": master, "jobs": jobs}
     (home / "config").write_text(json.dumps({**shop.config, **places}))
-    app = SparkApp(cluster_app.__file__, str(home / "config"), evidence=home / "evidence")
+    app = SparkApp(cluster_app.__file__, str(home / "config"), evidence=home / "evidence", environment=environment)
     return app, out, strikes
 
 
@@ -116,10 +122,14 @@ def check(shop: Shop, out: Path, jobs: tuple[str, ...]) -> None:
     """Check that what the jobs wrote has each change once."""
     ids = [rscylla.EventID.parse(e.id) for e in shop.events]
     if "batches" in jobs:
-        assert Counter(column(out / "events", "id")) == Counter(e.id for e in shop.events)
-        assert Counter(column(out / "changes", "cdc_sequence")) == Counter(i.position for i in ids)
-        times = Counter(str(uuid.UUID(bytes=i.stream_time)) for i in ids)
-        assert Counter(column(out / "log", "cdc_time")) == times
+        expected = {
+            "events": ("id", [e.id for e in shop.events]),
+            "changes": ("cdc_sequence", [i.position for i in ids]),
+            "log": ("cdc_time", [str(uuid.UUID(bytes=i.stream_time)) for i in ids]),
+        }
+        for mode in shop.config["modes"]:
+            name, values = expected[mode]
+            assert Counter(column(out / mode, name)) == Counter(values), mode
     if "stream" in jobs:
         assert committed(out / "stream") == Counter(e.id for e in shop.events)
     if "copy" in jobs:
@@ -182,35 +192,120 @@ def test_executors_workers_and_the_master_are_killed_in_the_middle(
         wait_until(lambda: cluster.kill_executor(first) or cluster.kill_executor(second), "there is no executor")
 
     steps: list[Step] = [
-        (lambda: struck("executor 1"), lambda: arm("python 2")),  # in mode events, each after half of a batch
-        (lambda: struck("python 2"), lambda: arm("worker 3")),
-        (lambda: struck("worker 3"), worker_returns),
-        (lambda: (out / "log" / "_SUCCESS").exists(), lambda: arm("executor 4")),  # in the streaming query
-        (lambda: struck("executor 4") and batches_in("stream") >= 2, master_returns),
+        (
+            lambda: struck("batches/executor 1"),
+            lambda: arm("batches/python 2"),
+        ),  # in mode events, each after half of a batch
+        (lambda: struck("batches/python 2"), lambda: arm("batches/worker 3")),
+        (lambda: struck("batches/worker 3"), worker_returns),
+        (lambda: (out / "log" / "_SUCCESS").exists(), lambda: arm("stream/executor 4")),  # in the streaming query
+        (lambda: struck("stream/executor 4") and batches_in("stream") >= 2, master_returns),
         (lambda: batches_in("copy") >= 1, kill_executor),
         (lambda: (out / "table" / "_rscylla.json").exists(), kill_executor),
     ]
-    arm("executor 1")
+    arm("batches/executor 1")
     with app.running() as running:
         play(app, running, steps)
     check(shop, out, JOBS)
 
 
 @pytest.mark.timeout(3600)
-def test_a_driver_is_killed_again_and_again(cluster: SparkCluster, shop: Shop, tmp_path: Path) -> None:
-    dice = random.Random(16)
-    for job, moment in (("copy", at("written", nth=(1, 2))), ("table", at("applied", nth=(1, 2)))):
-        home = tmp_path / job
-        home.mkdir()
-        app, out, _ = application(shop, cluster.master, home, job)
-        assert app.run_until_done(dice, kills=KILLS, moments=[moment]).total() == KILLS
-        check(shop, out, (job,))
+def test_a_driver_is_killed_while_slow_tasks_run_twice(cluster: SparkCluster, shop: Shop, tmp_path: Path) -> None:
+    """It dies when a batch or a window is written, before that is noted; both attempts of a task write, too."""
+    jobs = ("copy", "table")
+    shop.config["settings"] = {"spark.speculation": "true", "spark.speculation.quantile": "0.1"}
+    app, out, strikes = application(shop, cluster.master, tmp_path, *jobs)
+    for job in jobs:
+        (strikes / job / "slow.armed").touch()
+    moments = [at("written", nth=(1, 2))] * KILLS + [at("applied", nth=(1, 2))] * KILLS
+    found = app.run_until_done(random.Random(16), kills=len(moments), moments=moments, in_order=True)
+    assert found == {"at written": KILLS, "at applied": KILLS}
+    for job in jobs:
+        assert (strikes / job / "slow.done").exists()
+        assert (strikes / job / "again").exists()
+    check(shop, out, jobs)
 
 
 def test_a_local_cluster_retries_a_task_that_died_after_half_its_rows(shop: Shop, tmp_path: Path) -> None:
     jobs = ("batches",)
+    shop.config["modes"] = ["changes"]
     app, out, strikes = application(shop, "local-cluster[2,1,600]", tmp_path, *jobs)
-    (strikes / "executor.armed").touch()
+    (strikes / "batches" / "executor.armed").touch()
     app.run()
-    assert (strikes / "executor.done").exists()
+    assert (strikes / "batches" / "executor.done").exists()
     check(shop, out, jobs)
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def test_secrets_are_where_the_guide_says_and_nowhere_else(cluster: SparkCluster, tmp_path: Path) -> None:
+    """Executors log in over mutual TLS, with an event log and logs of level INFO."""
+    users = {name: f"{name}-{uuid.uuid4().hex}" for name in ("variable", "file", "option")}
+    variables = {name: f"{name.lower()}-{uuid.uuid4().hex}" for name in ("SHOP_PASSWORD", "SHOP_LOGIN", "SHOP_PIN")}
+    authority = trustme.CA()
+    ca, cert, key, credentials = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem", "login.json"))
+    authority.cert_pem.write_to_path(ca)
+    leaf = authority.issue_cert("127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(cert)
+    leaf.private_key_pem.write_to_path(key)
+    credentials.write_text(json.dumps({"username": "file", "password": users["file"]}))
+    events, conf = tmp_path / "events", tmp_path / "conf"
+    events.mkdir()
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.executorEnv.SCYLLA_PASSWORD {users['variable']}\n"
+        "spark.redaction.regex (?i)secret|password|token|access[.]?key|credential|shop_login\n"
+    )
+    environment = {"SPARK_CONF_DIR": str(conf), "SCYLLA_PASSWORD": users["variable"], **variables}
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.log.level": "INFO",
+        "spark.logConf": "true",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+    }
+    logins = {
+        "variable": {"username": "variable", "passwordEnv": "SCYLLA_PASSWORD"},
+        "file": {"credentialsFile": str(credentials)},
+        "option": {"username": "option", "password": users["option"]},
+    }
+    with EmbeddedScyllaProcess(users=users, tls=Tls(cert, key, ca)) as scylla:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
+        shop = fill(session, "ks", f"{scylla.contact_points[0]}:{scylla.port}")
+        shop.config["source"] |= {"tlsCa": str(ca), "tlsCert": str(cert), "tlsKey": str(key)}
+        shop.config["stream"]["maxWindowsPerTrigger"] = str(WINDOWS)
+        shop.config.update(settings=settings, logins=logins, executor_env=list(variables))
+        shop.config.update(pages=cluster.pages, recovery=str(cluster.recovery))
+        app, out, _ = application(shop, cluster.master, tmp_path, "logins", "shown", environment=environment)
+        app.run()
+    for way in logins:
+        assert Counter(column(out / f"batch-{way}", "id")) == Counter(e.id for e in shop.events)
+    check(shop, out, ("stream",))
+
+    shown = out / "shown"
+    places = {place.name: list(place.iterdir()) for place in shown.iterdir()}
+    places["event log"] = list(events.rglob("*"))
+    places["driver's output"] = list(app.evidence.iterdir())
+    places["executors' files"] = [p for d in cluster.home.glob("work-*") for p in d.rglob("*")]
+    places["logs of master and workers"] = list(cluster.home.glob("*.log"))
+    places["data and checkpoints"] = [p for p in out.rglob("*") if not p.is_relative_to(shown)]
+    text = {place: b"".join(p.read_bytes() for p in found if p.is_file()) for place, found in places.items()}
+    assert all(text.values())
+
+    def holding(secret: str) -> set[str]:
+        return {place for place, read in text.items() if secret.encode() in read}
+
+    assert holding(key.read_text().splitlines()[1]) == set()
+    assert {name: holding(secret) for name, secret in {**users, **variables}.items()} == {
+        "file": set(),
+        "option": set(),
+        "variable": {"recovery"},
+        "SHOP_PASSWORD": {"recovery", "processes"},
+        "SHOP_LOGIN": {"recovery", "processes", "workers' pages"},
+        "SHOP_PIN": {"recovery", "processes", "workers' pages", "application's pages", "event log"},
+    }

@@ -1,7 +1,9 @@
 """A Spark application for tests of clusters: runs jobs one after the other, with tasks that can be killed.
 
-python cluster_app.py CONFIG, a file of JSON: ``master``, ``source`` options, ``jobs`` (the names of functions below),
-``out``, a directory, ``strikes``, the directory of ``Strikes``, and what a job needs.
+python cluster_app.py CONFIG, a file of JSON: ``master``, ``settings`` of the session, ``source`` options, ``jobs`` (the
+names of functions below), ``out``, a directory, ``strikes``, the directory of those of each job, and what a job needs;
+and ``executor_env``, the variables that the program takes from its own environment for executors. A job that is done is
+not repeated when the application is started again.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ import json
 import os
 import signal
 import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
-from sparkapps import kill_session, point
+from pyspark import TaskContext
+from sparkapps import kill_session, point, wait_until
 
 import rscylla
 from cursorstore import ScyllaCursorStore
@@ -36,12 +41,16 @@ class Strikes:
 
     The name of the file begins with what is killed: ``python``, the task's own process; ``executor``, with its Java; or
     ``worker``, that is, all processes of the session: of a worker of a cluster, or of the application in local mode.
+    ``slow`` kills nothing: the task goes on when a second attempt of a task has begun, so one that speculation starts.
     """
 
     directory: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass batches on. A strike comes after half the rows of one."""
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber():
+            self._again.touch()
         for batch in batches:
             half = batch.num_rows // 2
             yield batch.slice(0, half)
@@ -49,12 +58,19 @@ class Strikes:
                 self._strike()
             yield batch.slice(half)
 
+    @property
+    def _again(self) -> Path:
+        return Path(self.directory, "again")
+
     def _strike(self) -> None:
         for file in sorted(Path(self.directory).glob("*.armed")):
             try:
                 file.rename(file.with_suffix(".done"))
             except FileNotFoundError:
                 continue  # another task took it
+            if file.name.startswith("slow"):
+                wait_until(self._again.exists, "there is no second attempt")
+                return
             if file.name.startswith("worker"):
                 kill_session(os.getsid(0))
             if file.name.startswith("executor"):
@@ -70,16 +86,18 @@ class Jobs:
         self.out = Path(config["out"])
 
     def batches(self) -> None:
-        """All changes in each mode."""
-        for mode, columns in (("events", ["id"]), ("changes", ["cdc_sequence"]), ("log", ["cdc_time"])):
+        """All changes in each of ``modes``."""
+        for mode in self.config["modes"]:
             frame = self.spark.read.format("scylla-cdc").options(**self.config["source"], mode=mode).load()
-            self._struck(frame.select(*columns)).write.mode("overwrite").parquet(str(self.out / mode))
+            frame = frame.select({"events": "id", "changes": "cdc_sequence", "log": "cdc_time"}[mode])
+            self._struck(frame, "batches").write.mode("overwrite").parquet(str(self.out / mode))
 
     def stream(self) -> None:
         """The ids of all events, as a streaming query into files."""
         frame = self._stream(mode="events").select("id")
         self._finish(
-            self._struck(frame).writeStream.format("parquet").option("path", str(self.out / "stream")), "stream"
+            self._struck(frame, "stream").writeStream.format("parquet").option("path", str(self.out / "stream")),
+            "stream",
         )
 
     def copy(self) -> None:
@@ -87,7 +105,7 @@ class Jobs:
         sink = ScyllaTable(self.config["sink"])
 
         def write(batch: DataFrame, number: int) -> None:
-            sink.write(batch, number)
+            sink.write(self._struck(batch, "copy"), number)
             point("written")
 
         self._finish(self._stream(mode="changes").writeStream.foreachBatch(write), "copy")
@@ -106,16 +124,55 @@ class Jobs:
             spans = {name: duration(self.config["span"]) for name in ("shortest", "longest")}
             lag = rscylla.StreamLag(seconds=0)
             for window, changes in windows(self.spark, stream, store, "lake", lag, until, **spans):
-                apply_changes(changes, table, window=window)
+                apply_changes(self._struck(changes, "table"), table, window=window)
                 point("applied")
         finally:
             session.cluster.shutdown()
 
-    def _struck(self, frame: DataFrame) -> DataFrame:
-        return frame.mapInArrow(Strikes(self.config["strikes"]), frame.schema)
+    def logins(self) -> None:
+        """The ids of all events, read by each way to log in, and in a stream, too, by the first."""
+        for way, login in self.config["logins"].items():
+            source = {**self.config["source"], **login, "mode": "events"}
+            frame = self.spark.read.format("scylla-cdc").options(**source).load().select("id")
+            self._show("plans", way, frame._jdf.queryExecution().toString().encode())
+            frame.write.mode("overwrite").parquet(str(self.out / f"batch-{way}"))
+        login = next(iter(self.config["logins"].values()))
+        frame = self._stream(mode="events", **login).select("id")
+        self._finish(frame.writeStream.format("parquet").option("path", str(self.out / "stream")), "stream")
 
-    def _stream(self, mode: str) -> DataFrame:
-        options = {**self.config["source"], **self.config["stream"], "mode": mode}
+    def shown(self) -> None:
+        """What others may see while the application runs: its pages, the cluster's, processes, and recovery files."""
+        url, app = self.spark.sparkContext.uiWebUrl, self.spark.sparkContext.applicationId
+        paths = ["jobs/", "stages/", "environment/", "executors/", "StreamingQuery/", "SQL/"]
+        paths += [f"SQL/execution/?id={number}" for number in range(4)]
+        names = ("environment", "sql?details=true&planDescription=true", "stages?details=true", "executors")
+        paths += [f"api/v1/applications/{app}/{name}" for name in names]
+        master, *workers = self.config["pages"]
+        pages = {
+            "application's pages": [f"{url}/{path}" for path in paths],
+            "master's pages": [f"{master}/{path}" for path in ("", "json/", f"app/?appId={app}")],
+            "workers' pages": [f"{page}/{path}" for page in workers for path in ("", "json/")],
+        }
+        for place, addresses in pages.items():
+            for number, address in enumerate(addresses):
+                with urllib.request.urlopen(address, timeout=60) as page:
+                    self._show(place, str(number), page.read())
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it ended meanwhile
+                if b"spark" in (command := file.read_bytes()):
+                    self._show("processes", file.parent.name, command)
+        for file in Path(self.config["recovery"]).iterdir():
+            self._show("recovery", file.name, file.read_bytes())
+
+    def _show(self, place: str, name: str, content: bytes) -> None:
+        (self.out / "shown" / place).mkdir(parents=True, exist_ok=True)
+        (self.out / "shown" / place / name).write_bytes(content)
+
+    def _struck(self, frame: DataFrame, job: str) -> DataFrame:
+        return frame.mapInArrow(Strikes(str(Path(self.config["strikes"], job))), frame.schema)
+
+    def _stream(self, **more: str) -> DataFrame:
+        options = {**self.config["source"], **self.config["stream"], **more}
         return self.spark.readStream.format("scylla-cdc").options(**options).load()
 
     def _finish(self, writer: Any, name: str) -> None:
@@ -138,14 +195,17 @@ def main(file: str) -> None:
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": "8",  # several strikes may meet the same task
     }
-    for name, value in settings.items():
+    for name, value in {**settings, **config["settings"]}.items():
         builder = builder.config(name, value)
+    for name in config.get("executor_env", ()):
+        builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     spark = builder.getOrCreate()
     register(spark)
     jobs = Jobs(spark, config)
     for name in config["jobs"]:
-        getattr(jobs, name)()
-        print(f"done: {name}", flush=True)
+        if not (done := jobs.out / f"{name}.done").exists():
+            getattr(jobs, name)()
+            done.touch()
     spark.stop()
 
 

@@ -251,13 +251,20 @@ class SparkApp:
         raise AssertionError(self.evidently("Spark gave up each time"))
 
     def run_until_done(
-        self, dice: random.Random, *, kills: int, moments: Sequence[Moment], last: Sequence[str] = ()
+        self,
+        dice: random.Random,
+        *,
+        kills: int,
+        moments: Sequence[Moment],
+        in_order: bool = False,
+        last: Sequence[str] = (),
     ) -> Counter[str]:
         """Kill the application so many times, each at one of *moments*, then run it to its end.
 
         Each moment comes about equally often, in random order.
 
         Args:
+            in_order: the moments come in the order given, as those of jobs that run one after the other.
             last: more arguments of the last run, which is not killed.
 
         Returns:
@@ -267,7 +274,8 @@ class SparkApp:
             AssertionError: it failed, was done before that, or took longer than ``PATIENCE_S`` for a start.
         """
         chosen = [moments[i % len(moments)] for i in range(kills)]
-        dice.shuffle(chosen)
+        if not in_order:
+            dice.shuffle(chosen)
         for moment in chosen:
             while not self._killed_at(moment, dice):
                 assert self.starts < kills + STARTS, self.evidently("Spark gave up too often")

@@ -39,14 +39,24 @@ class SparkCluster:
     def master(self) -> str:
         return f"spark://127.0.0.1:{self._port}"
 
+    @property
+    def pages(self) -> list[str]:
+        """The addresses of the master's page and of those of the workers."""
+        workers = zip(self.hosts, self._worker_ui, strict=True)
+        return [f"http://127.0.0.1:{self.ui_port}", *(f"http://{host}:{port}" for host, port in workers)]
+
+    @property
+    def recovery(self) -> Path:
+        """Where the master keeps what it needs to go on after it was killed."""
+        return self.home / "recovery"
+
     def log(self, name: str) -> Path:
         """Where ``master`` or the worker of a host writes its log."""
         return self.home / f"{name}.log"
 
     def start_master(self) -> None:
         """Start the master. It remembers its workers and applications from before it was killed."""
-        recovery = self.home / "recovery"
-        options = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={recovery}"
+        options = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self.recovery}"
         arguments = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self.ui_port)]
         self._start("master", "org.apache.spark.deploy.master.Master", arguments, "127.0.0.1", options)
         self._await("master", "elected leader! New state:")
