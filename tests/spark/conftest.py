@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 if find_spec("pyspark") is None or find_spec("pyarrow") is None:
     collect_ignore_glob = ["test_*.py"]  # what is in the extra "spark" is tested where that is installed
 
+LEAVES_SOCKETS = find_spec("pyspark") is not None and find_spec("pyspark.sql.streaming.datasource") is None
+"""Whether PySpark (4.1) leaves it to the garbage collector to close the sockets by which results come."""
+
 CONFIG = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -42,6 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if "table_format" in parameters:
             item.add_marker(parameters["table_format"])
+        if here in item.path.parents and LEAVES_SOCKETS:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*<socket:pytest.PytestUnraisableExceptionWarning"))
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
 

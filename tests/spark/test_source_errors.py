@@ -89,12 +89,14 @@ def test_sql_and_a_registered_source(spark: SparkSession, table: str, options: M
     assert [tuple(r) for r in spark.sql("SELECT id, cdc_values.v, cdc_operation FROM orders").collect()] == [
         (1, 1, "insert")
     ]
-    spark.sql(f"CREATE TABLE orders_{table} USING `scylla-cdc` OPTIONS ({named})")
-    for _ in range(2):
-        assert [tuple(r) for r in spark.sql(f"SELECT id, cdc_operation FROM orders_{table}").collect()] == [
-            (1, "insert")
-        ]
-    spark.sql(f"DROP TABLE orders_{table}")
+    # The catalog of Delta Lake reads no tables of sources in Python.
+    if "delta" not in spark.conf.get("spark.sql.catalog.spark_catalog", "builtin"):
+        spark.sql(f"CREATE TABLE orders_{table} USING `scylla-cdc` OPTIONS ({named})")
+        for _ in range(2):
+            assert [tuple(r) for r in spark.sql(f"SELECT id, cdc_operation FROM orders_{table}").collect()] == [
+                (1, "insert")
+            ]
+        spark.sql(f"DROP TABLE orders_{table}")
     load = options(table, "t")
     df = (
         spark.read.format("scylla-cdc")
