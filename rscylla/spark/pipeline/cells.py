@@ -19,7 +19,7 @@ Write times are in microseconds, ``expires`` in seconds since the epoch. Source 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 from pyspark.sql import Column, DataFrame
@@ -55,6 +55,7 @@ __all__ = [
     "saying_left_out",
     "udt_fields",
     "with_all_columns",
+    "with_columns",
     "without",
 ]
 
@@ -142,8 +143,13 @@ def with_all_columns(cells: DataFrame, shape: Shape, *also: str) -> DataFrame:
     """
     fields = cells_schema(shape).fields
     missing = {f.name: F.lit(None).cast(f.dataType) for f in fields if f.name not in cells.columns}
-    whole = cells.withColumns(missing).select(*(F.col(quoted(f.name)) for f in fields), *also)
-    return whole.withColumns({name: kept for c in shape.values for name, kept in _since_dropped(c)})
+    whole = with_columns(cells, missing).select(*(F.col(quoted(f.name)) for f in fields), *also)
+    return with_columns(whole, {name: kept for c in shape.values for name, kept in _since_dropped(c)})
+
+
+def with_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Return *frame* with *columns*, which may be none: Spark Connect would fail with an ``AssertionError``."""
+    return frame.withColumns(dict(columns)) if columns else frame
 
 
 def _since_dropped(column: ColumnShape) -> Iterator[tuple[str, Column]]:

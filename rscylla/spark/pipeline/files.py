@@ -23,7 +23,10 @@ class Directory:
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm = getattr(spark, "_jvm", None)
         if jvm is None:
-            raise ConfigError("tables in files require a classic Spark session; Spark Connect gives no access to files")
+            raise ConfigError(
+                "tables in files require a classic Spark session, because Spark Connect gives no access to files; use "
+                "a MergeTable"
+            )
         self.path = path.rstrip("/")
         self._jvm: Any = jvm
         self._root = jvm.org.apache.hadoop.fs.Path(self.path)

@@ -16,7 +16,7 @@ from ...cdc.windowing import Window
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..shape import ColumnShape, Shape
-from .cells import cell_names, quoted, udt_fields
+from .cells import cell_names, quoted, udt_fields, with_columns
 from .latest import NEVER, is_static, with_partition
 
 __all__ = ["changes_after", "purged", "shape_json", "shape_of"]
@@ -130,7 +130,7 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
             elements = F.filter(quoted(name), _living(alive, floor))
             kept[name] = F.when(here & (F.size(elements) > 0), elements)
     # Not in one step: within a lambda, Spark resolves a name to the column that the same step creates.
-    found = frame.withColumns(kept).withColumns(done)
+    found = with_columns(with_columns(frame, kept), done)
     left = reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept))
     names = [F.col(quoted(n)) for n in cells.columns]
     return found.where(left).select(*names) if flag is None else found.select(*names, left.alias(flag))
