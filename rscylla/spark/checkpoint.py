@@ -34,11 +34,7 @@ class Batch:
     is_done: bool
 
     def window(self) -> Window:
-        """Return the batch as a window, which may span several generations; it has the generation of its end.
-
-        Raises:
-            ConfigError: an offset does not name its generation.
-        """
+        """Return the batch as a window, which may span several generations; it has the generation of its end."""
         first, last = self.start.cursor(), self.end.cursor()
         return Window(last.generation, self.start.time_us, self.end.time_us, str(first), str(last))
 

@@ -94,7 +94,7 @@ def checkpoint_cursor(spark: SparkSession, checkpoint: str) -> str:
     ``windows``, a service, or a query with a new checkpoint can continue from it.
 
     Raises:
-        ConfigError: the checkpoint is not of a query of this source alone, or was written by an earlier rscylla.
+        ConfigError: the checkpoint is not of a query of this source alone.
     """
     with spark_errors():
         last = Checkpoint(spark, checkpoint).last()

@@ -4,8 +4,7 @@
 The end of a batch also has ``ttl`` if it is known: the TTL in seconds of rows that are written then, 0 for none,
 because the schema no longer contains this TTL once the table is altered. It has ``since`` while there are rows that had
 expired then, which is at most a minute after a query from "earliest" planned its first batch: no reader expects them.
-``gen`` is the generation of the last rows before *t*, in milliseconds since the epoch, so that an offset is a cursor;
-earlier checkpoints lack it.
+``gen`` is the generation of the last rows before *t*, in milliseconds since the epoch, so that an offset is a cursor.
 
 The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row
 after which to start. Spark asks for the initial offset again until the first batch is done, and keeps none of the
@@ -20,7 +19,6 @@ from typing import Any, Self
 
 import attrs
 
-from .._timeuuid import format_time
 from ..errors import ConfigError
 from ..event import EventID, LogMark
 
@@ -38,17 +36,17 @@ class Offset:
     ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
     query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known. ``since_us``:
     rows after this offset that had expired by then were never promised; 0 if all are. ``generation``: of the rows right
-    before it, or of the row ``after``; None in an earlier checkpoint.
+    before it, or of the row ``after``.
     """
 
     log: str
     time_us: int
+    generation: int
     after: bytes = b""
     chosen: str = ""
     begin: Offset | None = None
     ttl_s: int | None = None
     since_us: int = 0
-    generation: int | None = None
 
     @property
     def promised(self) -> bool:
@@ -69,9 +67,8 @@ class Offset:
                 f"the checkpoint has an offset of version {version!r}, but this rscylla reads version {VERSION}; use "
                 "the rscylla that wrote it, a newer one, or another checkpoint"
             )
-        log, time_us, after = given.get("log"), given.get("t"), given.get("after", "")
+        log, time_us, generation, after = given.get("log"), given.get("t"), given.get("gen"), given.get("after", "")
         chosen, ttl_s, since_us = given.get("from", ""), given.get("ttl"), given.get("since", 0)
-        generation = given.get("gen")
         try:
             position = bytes.fromhex(after)
             begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
@@ -80,17 +77,15 @@ class Offset:
         # Not isinstance: a bool is an int, too.
         if not isinstance(log, str) or type(time_us) is not int or type(since_us) is not int:
             raise ConfigError(_NOT_ONE)
+        if type(generation) is not int:
+            raise ConfigError(_NOT_ONE)
         if not isinstance(chosen, str) or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0)):
             raise ConfigError(_NOT_ONE)
-        if not (generation is None or type(generation) is int):
-            raise ConfigError(_NOT_ONE)
-        return cls(log, time_us, position, chosen, begin, ttl_s, since_us, generation)
+        return cls(log, time_us, generation, position, chosen, begin, ttl_s, since_us)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object for Spark to store: equal for equal offsets."""
-        out: dict[str, Any] = {"v": VERSION, "log": self.log, "t": self.time_us}
-        if self.generation is not None:
-            out["gen"] = self.generation
+        out: dict[str, Any] = {"v": VERSION, "log": self.log, "t": self.time_us, "gen": self.generation}
         if self.after:
             out["after"] = self.after.hex()
         if self.chosen:
@@ -105,16 +100,7 @@ class Offset:
         return out
 
     def cursor(self) -> EventID:
-        """Return the offset as a cursor, from which a service can continue.
-
-        Raises:
-            ConfigError: the offset does not name its generation.
-        """
-        if self.generation is None:
-            raise ConfigError(
-                "the checkpoint was written by an earlier rscylla, whose offsets are no cursors; start with a new "
-                f"checkpoint, and, unless the table has a cursor, startingPosition={format_time(self.time_us)}"
-            )
+        """Return the offset as a cursor, from which a service can continue."""
         if self.after:
             return EventID.at(self.generation, self.after)
         mark = LogMark(bytes.fromhex(self.log), is_start=self.chosen in ("earliest", "latest"), ttl_s=self.ttl_s)

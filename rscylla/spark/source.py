@@ -28,7 +28,7 @@ from ..cdc.span import Span, SpanShare
 from ..cdc.table import dropped_columns
 from ..cdc.topology import Generation
 from ..errors import ConfigError, RscyllaError
-from .offsets import Offset
+from .offsets import VERSION, Offset
 from .options import SAFE_LAG_S, Options, nearest, of_table, renamed
 from .planning import Plan, open_source, view_of
 from .progress import progress_of
@@ -222,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         start, promised = plan.start(self._options.start)
         after = start.position if start.is_row else b""
         chosen = (self._options.start.name or "given") if promised else "earliest"
-        return Offset(plan.log_id, start.exact_us, after, chosen, generation=start.generation).as_json()
+        return Offset(plan.log_id, start.exact_us, start.generation, after, chosen).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger
@@ -273,7 +273,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if next(lifetimes.doubting().holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
-        end = Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us, generation=generation)
+        end = Offset(plan.log_id, end_us, generation, after, begin=begin, ttl_s=ttl_s, since_us=since_us)
         self._next = start, end.as_json()
         return self._next[1]
 
@@ -283,7 +283,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Spark shows it and does not store it. It calls this after each ``latestOffset``.
         """
         plan, head_us = self._opened(), self._head_us()
-        head = Offset(plan.log_id, head_us).as_json()
+        head = {"v": VERSION, "log": plan.log_id, "t": head_us}
         if self._end_us is None:
             return head
         if self._next is not None:

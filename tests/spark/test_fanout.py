@@ -45,7 +45,7 @@ class Query:
         self.stopped = threading.Event()
 
     def done(self, us: int) -> None:
-        offset = Offset(LOG, us, generation=1, ttl_s=60).as_json()
+        offset = Offset(LOG, us, 1, ttl_s=60).as_json()
         self._last = Progress(json.dumps({"sources": [{"endOffset": offset}]}))
 
     @property

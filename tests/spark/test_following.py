@@ -136,7 +136,7 @@ def batch(start: Offset, end: Offset, *, done: bool, first: bool = False) -> Bat
 
 
 def offset(us: int, chosen: str = "", generation: int = 1) -> Offset:
-    return Offset(LOG, us, chosen=chosen, generation=generation)
+    return Offset(LOG, us, generation, chosen=chosen)
 
 
 @pytest.mark.parametrize(
