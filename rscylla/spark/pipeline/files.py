@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import is_instance_of
+
 from ...errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ class Directory:
         self._jvm: Any = jvm
         self._root = jvm.org.apache.hadoop.fs.Path(self.path)
         self._fs = self._root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - the way in
+        # Hadoop keeps a checksum beside each file of a local file system. The two cannot be replaced in one step, and
+        # after a crash in between, the file could not be read.
+        gateway = spark.sparkContext._gateway  # noqa: SLF001 - the way in
+        self._is_local = is_instance_of(gateway, self._fs, "org.apache.hadoop.fs.LocalFileSystem")
+        if self._is_local:
+            self._fs = self._fs.getRawFileSystem()
 
     def sub(self, name: str) -> str:
         """Return the path of *name*."""
@@ -67,6 +75,10 @@ class Directory:
             stream.write(json.dumps(value, separators=(",", ":")).encode())
         finally:
             stream.close()
+        if self._is_local:  # as rename(2); FileContext would delete the old file first
+            if not self._fs.rename(temporary, self._at(name)):
+                raise OSError(f"{self.sub(name)}.new could not be renamed to replace {name}")
+            return
         # FileContext, because FileSystem.rename does not replace a file that is there.
         options = self._jvm.org.apache.hadoop.fs.Options
         overwrite = getattr(options, "Rename").OVERWRITE  # noqa: B009 - a nested Java class
