@@ -64,17 +64,22 @@ class State:
         return json.dumps(attrs.asdict(self), separators=(",", ":"))
 
     @classmethod
+    def parse(cls, text: str | None) -> State | None:
+        """Return the state in *text*, of whatever table; None if it is not a state."""
+        try:
+            found = json.loads(text or "")
+            return cls(found["table"], found["cursor"], found["shape"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    @classmethod
     def of(cls, text: str | None, table: str) -> State | None:
         """Return the state in *text*, or None if it is not one of *table*.
 
         The setting is one of the session, so a commit of another thread may carry the text of another table.
         """
-        try:
-            found = json.loads(text or "")
-            state = cls(found["table"], found["cursor"], found["shape"])
-        except (ValueError, KeyError, TypeError):
-            return None
-        return state if state.table == table else None
+        state = cls.parse(text)
+        return state if state is not None and state.table == table else None
 
 
 @attrs.frozen
@@ -165,7 +170,13 @@ class CommitLog:
 
     @contextmanager
     def committing(self, session: SparkSession, state: State) -> Iterator[None]:
-        """Commits of *session* in the block carry *state*."""
+        """Commits of *session* in the block carry *state*, unless a thread commits to another table meanwhile.
+
+        The commit then carries the other table's state, which ``State.of`` rejects, or none. No state outlives its
+        block: a later commit would carry it, and the cursor of its table would go back. A text that a user has set
+        comes back, unless blocks of several threads overlap. Micro-batches of ``foreachBatch`` have a session for each
+        query, so those of several tables do not meet here.
+        """
         if self.setting is None:
             yield
             return
@@ -174,10 +185,11 @@ class CommitLog:
         try:
             yield
         finally:
-            if before is None:
-                session.conf.unset(self.setting)
-            else:
-                session.conf.set(self.setting, before)
+            if session.conf.get(self.setting, None) == state.text:  # else it is the text of another thread
+                if before is None or State.parse(before) is not None:
+                    session.conf.unset(self.setting)
+                else:
+                    session.conf.set(self.setting, before)
 
 
 class _DeltaLog(CommitLog):
