@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peers.shapes import KEYSPACE, LAG, SHAPES, fill, timed
+from peers.shapes import KEYSPACE, LAG, SHAPES, create_keyspace, fill, timed
 
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark import ParquetTable, Window, ensure_java, latest
+from rscylla.spark import ParquetTable, Window, ensure_java, latest, register
 
 TABLE = "narrow"
 FEW = 40
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=200, help="rows of one batch while writing")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--slots", type=int, default=2, help="tasks of Spark at once")
+    parser.add_argument("--only", choices=("reads", "micro-batches", "tables"), help="run this part alone")
     args = parser.parse_args()
     ensure_java()
     from pyspark.sql import SparkSession
@@ -39,11 +40,11 @@ def main() -> None:
     builder = SparkSession.builder.master(f"local[{args.slots}]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    register(spark)  # Spark does not search an editable install
     with EmbeddedScyllaProcess() as server, tempfile.TemporaryDirectory() as directory:
         point = f"{server.contact_points[0]}:{server.port}"
         session = rscylla.connect([point])
         try:
-            fill(session, SHAPES[TABLE], args.rows, batch=args.batch)
             options = {
                 "contactPoints": point,
                 "keyspace": KEYSPACE,
@@ -54,21 +55,14 @@ def main() -> None:
             }
             spark.dataSource.register(plain_source())
             spark.dataSource.register(ready_source())
-            print(
-                f"{'how':<34}{'rows/s':>10}{'client us/row':>15}{'of ready':>10}{'(spread)':>14}{'server us/row':>15}"
-            )
-            for name, how, more in READS:
-                df = spark.read.format(how).options(**{**options, **more}).load()
-                frames = {name: df}
-                if how != "plain-loop":
-                    stored = store(df, Path(directory) / f"{len(name)}.arrow")
-                    given = {"path": stored, "rows": str(args.rows), "slots": more.get("parallelism", str(args.slots))}
-                    yardstick = spark.read.format("ready-batches").schema(df.schema).options(**given).load()
-                    frames = {"  ready batches of its columns": yardstick, **frames}
-                report(frames, args.rows, args.repeat, server.pid)
-            without_spark(session, args.rows, args.repeat, server.pid)
-            micro_batches(spark, session, options, Path(directory))
-            tables(spark, session, options, Path(directory), args.repeat, server.pid)
+            create_keyspace(session)
+            if args.only in (None, "reads"):
+                fill(session, SHAPES[TABLE], args.rows, batch=args.batch)
+                reads(spark, session, options, Path(directory), args, server.pid)
+            if args.only in (None, "micro-batches"):
+                micro_batches(spark, session, options, Path(directory))
+            if args.only in (None, "tables"):
+                tables(spark, session, options, Path(directory), args.repeat, server.pid)
         finally:
             session.cluster.shutdown()
             spark.stop()
@@ -82,6 +76,23 @@ READS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("mode changes", "scylla-cdc", {"mode": "changes"}),
     ("mode events", "scylla-cdc", {"mode": "events"}),
 )
+
+
+def reads(
+    spark: Any, session: rscylla.Session, options: dict[str, str], directory: Path, args: Any, server: int
+) -> None:
+    """Print what a row costs in each of `READS`, and without Spark."""
+    print(f"{'how':<34}{'rows/s':>10}{'client us/row':>15}{'of ready':>10}{'(spread)':>14}{'server us/row':>15}")
+    for name, how, more in READS:
+        df = spark.read.format(how).options(**{**options, **more}).load()
+        frames = {name: df}
+        if how != "plain-loop":
+            stored = store(df, directory / f"{len(name)}.arrow")
+            given = {"path": stored, "rows": str(args.rows), "slots": more.get("parallelism", str(args.slots))}
+            yardstick = spark.read.format("ready-batches").schema(df.schema).options(**given).load()
+            frames = {"  ready batches of its columns": yardstick, **frames}
+        report(frames, args.rows, args.repeat, server)
+    without_spark(session, args.rows, args.repeat, server)
 
 
 def report(frames: dict[str, Any], rows: int, repeat: int, server: int) -> None:
@@ -348,10 +359,6 @@ MERGED: dict[str, tuple[str, tuple[str, ...]]] = {
             "UPDATE {t} SET s = {i}, sm = sm + {{{e}: 'x'}} WHERE pk = {pk}",
         ),
     ),
-    "wide": (
-        ", ".join(f"v{n} {'int' if n % 3 else 'text'}" for n in range(30)),
-        ("UPDATE {t} SET v0 = 'x{i}', v7 = {i}, v13 = {i}, v28 = {e}, v29 = {i} {key}",),
-    ),
 }
 """The columns of tables besides the key, and what is written to them in turn, to 637 rows of each."""
 
@@ -361,7 +368,7 @@ def tables(
 ) -> None:
     """Print what a ``ParquetTable`` costs beside ``latest`` of the same changes: its first window, and the next."""
     session.execute(f"CREATE TYPE {KEYSPACE}.pair (a int, b text)")
-    print(f"\n{'9,000 changes of 637 rows, CPU':<34}{'latest, s':>10}{'first window':>14}{'next window':>14}")
+    print(f"\n{'9,000 changes of 637 rows, CPU':<34}{'latest, s':>10}{'first window':>26}{'next window':>26}")
     for name, (columns, writes) in MERGED.items():
         table = f"{KEYSPACE}.merged_{name}"
         key = "PRIMARY KEY (pk, ck)"
@@ -392,8 +399,9 @@ def tables(
                 partial(kept.apply, frames[1], windows[1]),
             )
             found.append([spent_on(step, server) for step in steps])
-        first, *others = (statistics.median(each) for each in zip(*found[1:], strict=True))  # the first turn warms up
-        print(f"{name:<34}{first:>10.2f}" + "".join(f"{each / first:>14.2f}" for each in others), flush=True)
+        shares = [sorted(turn[step] / turn[0] for turn in found[1:]) for step in (1, 2)]  # the first turn warms up
+        printed = (f"{statistics.median(each):>14.2f} ({each[0]:.2f}-{each[-1]:.2f})" for each in shares)
+        print(f"{name:<34}{statistics.median(turn[0] for turn in found[1:]):>10.2f}" + "".join(printed), flush=True)
 
 
 def spent_on(step: Any, server: int) -> float:
