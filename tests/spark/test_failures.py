@@ -91,7 +91,7 @@ def test_one_that_has_more_to_say_comes_back_as_the_kind_above_it() -> None:
 )
 def test_only_the_kind_of_any_other_error_is_reported(error: Exception, text: str) -> None:
     found = told(error)
-    assert type(found) is rscylla.RscyllaError
+    assert type(found) is rscylla.errors.SparkFailed
     assert str(found).startswith(text)
     assert "secret" not in str(found)
 
