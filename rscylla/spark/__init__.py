@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .following import follow as follow
     from .formats import format_settings as format_settings
     from .formats import with_format as with_format
+    from .formats import with_kafka as with_kafka
     from .java import ensure_java as ensure_java
     from .local import check_spark as check_spark
     from .local import local_spark as local_spark
@@ -68,6 +69,7 @@ __all__ = [
     "spark_progress",
     "windows",
     "with_format",
+    "with_kafka",
 ]
 
 _HOMES = {
@@ -99,6 +101,7 @@ _HOMES = {
     "spark_progress": ".bars",
     "windows": ".windowing",
     "with_format": ".formats",
+    "with_kafka": ".formats",
 }
 
 

@@ -1,4 +1,4 @@
-"""Table formats with MERGE: which of them runs on which PySpark, and what a session needs for it.
+"""Table formats with MERGE, and Kafka: which of them runs on which PySpark, and what a session needs for it.
 
 The one place to change when a format or PySpark has a new release; the extras ``spark-delta`` and ``spark-iceberg`` in
 ``setup.cfg`` install a PySpark that is named here.
@@ -16,7 +16,7 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FORMATS", "Format", "format_settings", "missing_format", "with_format"]
+__all__ = ["FORMATS", "KAFKA", "Format", "format_settings", "missing_format", "with_format", "with_kafka"]
 
 
 @attrs.frozen
@@ -69,6 +69,13 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
+KAFKA: Mapping[str, str] = {
+    "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+    "4.2": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+}
+"""The Maven coordinate of Spark's package for Kafka, for each version of PySpark that Maven Central has one for."""
+
+
 def with_format(
     builder: SparkSession.Builder,
     name: str,
@@ -89,8 +96,30 @@ def with_format(
     Raises:
         ConfigError: the format is unknown, or has no release for the installed PySpark.
     """
+    return _with(builder, format_settings(name, warehouse=warehouse, catalog=catalog, download=download))
+
+
+def with_kafka(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Return *builder* with Spark's package for ``format("kafka")``, beside the packages that it has.
+
+    Spark gets it from Maven Central when the session starts: a session that runs already does not get it.
+
+    Raises:
+        ConfigError: Maven Central has no package for the installed PySpark.
+    """
+    version = pyspark_version()
+    if version not in KAFKA:
+        raise ConfigError(
+            f"Maven Central has no package for Kafka for PySpark {version}, but for {' and '.join(sorted(KAFKA))}; "
+            f'pip install "pyspark=={max(KAFKA)}.*"'
+        )
+    return _with(builder, {"spark.jars.packages": KAFKA[version]})
+
+
+def _with(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    """Return *builder* with *settings*; packages and extensions are added to those that it has."""
     present: Mapping[str, Any] = getattr(builder, "_options", {})  # a builder does not show its settings otherwise
-    for key, value in format_settings(name, warehouse=warehouse, catalog=catalog, download=download).items():
+    for key, value in settings.items():
         if key in ("spark.jars.packages", "spark.sql.extensions"):
             listed = [part.strip() for part in str(present.get(key, "")).split(",") if part.strip()]
             value = ",".join([*listed, *([] if value in listed else [value])])

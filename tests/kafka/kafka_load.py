@@ -6,15 +6,17 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import confluent_kafka as kafka
 from kafka_broker import KafkaBroker
 
 import rscylla
 
-__all__ = ["Reader", "Running", "Writer", "create_orders"]
+__all__ = ["Reader", "Running", "Writer", "create_orders", "read"]
 
 LONG_S = 180
+POLL_S = 60.0
 
 
 class Running:
@@ -105,3 +107,25 @@ class Reader:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def read(broker: KafkaBroker, topic: str) -> list[Any]:
+    """Return the records of a topic, partition after partition."""
+    consumer = kafka.Consumer(
+        {"bootstrap.servers": broker.address, "group.id": "none", "enable.partition.eof": True, "log_level": 2}
+        | {"enable.auto.commit": False, "isolation.level": "read_committed"}
+    )
+    found = []
+    try:
+        left = set(consumer.list_topics(topic, POLL_S).topics[topic].partitions)
+        consumer.assign([kafka.TopicPartition(topic, p, kafka.OFFSET_BEGINNING) for p in left])
+        while left:
+            message = consumer.poll(POLL_S)
+            assert message is not None, f"{topic} is not read within a minute"
+            if message.error() is None:
+                found.append(message)
+            elif message.error().code() == kafka.KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+    finally:
+        consumer.close()
+    return found

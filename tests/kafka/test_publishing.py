@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pytest
 from kafka_broker import KafkaBroker
@@ -17,32 +16,12 @@ from rscylla.testing.contracts import PublisherContract
 kafka = pytest.importorskip("confluent_kafka")
 kafka_admin = pytest.importorskip("confluent_kafka.admin")
 
+from kafka_load import read  # noqa: E402
+
 from rscylla.kafka import KafkaPublisher, Properties  # noqa: E402
 from rscylla.kafka.topics import Topics  # noqa: E402
 
 LONG_S = 60.0
-
-
-def read(broker: KafkaBroker, topic: str) -> list[Any]:
-    """Return the records of a topic, partition after partition."""
-    consumer = kafka.Consumer(
-        {"bootstrap.servers": broker.address, "group.id": "none", "enable.partition.eof": True, "log_level": 2}
-        | {"enable.auto.commit": False, "isolation.level": "read_committed"}
-    )
-    found = []
-    try:
-        left = set(consumer.list_topics(topic, LONG_S).topics[topic].partitions)
-        consumer.assign([kafka.TopicPartition(topic, p, kafka.OFFSET_BEGINNING) for p in left])
-        while left:
-            message = consumer.poll(LONG_S)
-            assert message is not None, f"{topic} is not read within a minute"
-            if message.error() is None:
-                found.append(message)
-            elif message.error().code() == kafka.KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
-    finally:
-        consumer.close()
-    return found
 
 
 class TestOnABroker(PublisherContract):

@@ -15,7 +15,7 @@ from spark_formats import TableFormat
 
 import rscylla
 from rscylla import spark as rs
-from rscylla.spark.formats import FORMATS, missing_format
+from rscylla.spark.formats import FORMATS, KAFKA, missing_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,15 @@ def test_a_pair_that_does_not_fit_is_refused_in_one_line(
     monkeypatch.setattr(pyspark, "__version__", version)
     with pytest.raises(rscylla.ConfigError, match=f"^{line}$"):
         rs.with_format(SparkSession.builder, name)
+
+
+def test_kafka_is_added_where_there_is_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.2.1")
+    builder = rs.with_kafka(SparkSession.Builder().config("spark.jars.packages", "org.example:own:1"))
+    assert builder._options["spark.jars.packages"] == f"org.example:own:1,{KAFKA['4.2']}"
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    with pytest.raises(rscylla.ConfigError, match=r"^Maven Central has no package for Kafka for PySpark 4.3, .*4\.2\."):
+        rs.with_kafka(SparkSession.Builder())
 
 
 @pytest.mark.parametrize(
