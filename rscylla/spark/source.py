@@ -7,6 +7,8 @@ no state, so the ``SpanRead`` and the partition's ``Span`` contain everything th
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -58,9 +60,20 @@ def register(spark: Any) -> None:
     """Register ``format("scylla-cdc")`` with *spark*.
 
     Spark finds the source automatically where rscylla is installed. Use this function for sessions where that fails:
-    for an editable install, or if another ``pyspark_*`` module on the path cannot be imported.
+    for an editable install, if another ``pyspark_*`` module on the path cannot be imported, or if the environment is
+    not activated. In the last case, with a local master, Spark's workers run this interpreter from now on.
     """
+    _use_this_python(spark)
     spark.dataSource.register(ScyllaCdcDataSource)
+
+
+def _use_this_python(spark: Any) -> None:
+    """Have the workers of a local session run this interpreter, unless one is set."""
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is None or not context.master.startswith("local"):
+        return  # an executor may have this environment elsewhere
+    if "PYSPARK_PYTHON" not in os.environ and context.getConf().get("spark.pyspark.python") is None:
+        context.pythonExec = sys.executable
 
 
 class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
