@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark_formats import FORMAT_CONFIG, TableFormat, one_at_a_time, runs_here
+from spark_formats import FORMAT_CONFIG, NOT_COMPILED, TableFormat, one_at_a_time, runs_here
 from sparkapps import quick_environment
 
 import rscylla
@@ -91,6 +91,16 @@ def spark(request: pytest.FixtureRequest, warehouse: Path) -> Iterator[SparkSess
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def not_compiled(spark: SparkSession) -> Iterator[None]:
+    """Plans are not compiled: with many columns and few rows, that takes longer than to work through them."""
+    for name, value in NOT_COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name in NOT_COMPILED:
+        spark.conf.unset(name)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import spark_history as h
+from spark_formats import TableFormat
 from spark_oracle import events_of
 from sparkapps import SPARK_GAVE_UP
 
@@ -129,6 +131,30 @@ def test_a_table_is_followed_over_failures_and_a_deleted_checkpoint(
     table.cursor = restored
     with pytest.raises(rscylla.ConfigError, match="begins at the table's cursor"):
         run(spark, given, table, checkpoint)
+
+
+@pytest.mark.usefixtures("not_compiled")
+def test_a_table_with_merge_is_followed(
+    spark: SparkSession,
+    session: Any,
+    vnodes: str,
+    options: MakeOptions,
+    tmp_path: Path,
+    table_format: TableFormat,
+) -> None:
+    """The batches of a query belong to a copy of the session, which the table has to get along with."""
+    h.create(session, vnodes)
+    made = h.writes(random.Random(3), vnodes, 10**9, iter(rscylla.SystemClock().now_us, None))
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    given = options(vnodes, "t", windowSpan="1s", maxWindowsPerTrigger="5", parallelism="1")
+    for _ in range(2):
+        for cql in itertools.islice(made, 60):
+            session.execute(cql)
+        h.passed(rscylla.SystemClock().now_us())
+        run(spark, given, table, tmp_path / "checkpoint")
+        assert cursor_key(table.cursor) == cursor_key(rs.checkpoint_cursor(spark, str(tmp_path / "checkpoint")))
+        shutil.rmtree(tmp_path / "checkpoint")
+        assert h.rows_in(table.rows()) == h.rows_of(session, vnodes, "t")
 
 
 def batch(start: Offset, end: Offset, *, done: bool, first: bool = False) -> Batch:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import follow_spark
 import pytest
 import spark_history as h
+from spark_formats import TableFormat, named_again
 from sparkapps import SparkApp, at, more_files
 
 import rscylla
 from rscylla import spark as rs
+from rscylla.event import cursor_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
 
 KILLS = int(os.environ.get("RSCYLLA_FOLLOW_KILLS", "2"))
+SEEDS = range(int(os.environ.get("RSCYLLA_FOLLOW_SEEDS", "1")))
 
 
 @contextmanager
@@ -47,36 +50,101 @@ def written_beside(session: Any, statements: Iterator[str]) -> Iterator[None]:
         writing.result()
 
 
+class Files:
+    """A ``ParquetTable``. ``go_back`` takes it to where it was at ``remember``."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.path = path
+        self.given: dict[str, Any] = {"path": str(path)}
+        self.table = rs.ParquetTable(spark, str(path))
+        self._manifest: dict[Path, bytes] = {}
+
+    def remember(self) -> None:
+        self._manifest = {file: file.read_bytes() for file in self.path.iterdir() if "_rscylla.json" in file.name}
+
+    def go_back(self) -> None:
+        for file, content in self._manifest.items():
+            file.write_bytes(content)
+
+
+class Merged:
+    """A ``MergeTable``, in the same way."""
+
+    def __init__(self, spark: SparkSession, table_format: TableFormat) -> None:
+        name = table_format.table()
+        self._spark, self._format = spark, table_format
+        self._directory = table_format.directory(name)
+        self.given = {
+            "name": name,
+            "using": table_format.name,
+            "directory": str(self._directory),
+            "settings": table_format.settings(),
+        }
+        self.table = rs.MergeTable(spark, name)
+        self._version = 0
+
+    def remember(self) -> None:
+        named_again(self._spark, self._format.name, self.table.name, self._directory)
+        versions = self.table.versions()
+        assert len({v.cursor for v in versions}) == len(versions), "each window was committed once"
+        self._version = versions[-1].version
+
+    def go_back(self) -> None:
+        self._format.restore(self._spark, self.table.name, self._version)
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("RSCYLLA_FOLLOW_SEEDS", "1"))))
-def test_a_table_is_the_base_table_over_kills_a_restore_and_a_new_column(
+@pytest.mark.parametrize("seed", SEEDS)
+def test_files_are_the_base_table_over_kills_a_restore_and_a_new_column(
     spark: SparkSession, session: Any, scylla_process: Any, vnodes: str, tmp_path: Path, seed: int
+) -> None:
+    _follow_and_kill(spark, Files(spark, tmp_path / "t"), session, scylla_process, vnodes, tmp_path, seed)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_table_with_merge_is_the_base_table_over_kills_a_restore_and_a_new_column(
+    spark: SparkSession,
+    session: Any,
+    scylla_process: Any,
+    vnodes: str,
+    tmp_path: Path,
+    table_format: TableFormat,
+    seed: int,
+) -> None:
+    _follow_and_kill(spark, Merged(spark, table_format), session, scylla_process, vnodes, tmp_path, seed)
+
+
+def _follow_and_kill(
+    spark: SparkSession, sink: Files | Merged, session: Any, scylla_process: Any, vnodes: str, tmp_path: Path, seed: int
 ) -> None:
     """Half of the kills; the checkpoint is deleted; the other half; the table goes back to an older version."""
     h.create(session, vnodes)
     dice, times = random.Random(seed), iter(rscylla.SystemClock().now_us, None)
     made = h.writes(dice, vnodes, 10**9, times)
-    checkpoint, path = tmp_path / "checkpoint", tmp_path / "t"
+    checkpoint = tmp_path / "checkpoint"
     point = f"{scylla_process.contact_points[0]}:{scylla_process.port}"
-    arguments = [point, vnodes, "t", str(checkpoint), json.dumps({"path": str(path)})]
+    arguments = [point, vnodes, "t", str(checkpoint), json.dumps(sink.given)]
     app = SparkApp(follow_spark.__file__, *arguments, evidence=tmp_path / "evidence")
     moments = [at("applied", nth=(1, 2)), more_files(checkpoint / "offsets", by=(1, 2)), at("applying", nth=(1, 3))]
+    first = KILLS - KILLS // 2
 
     with written_beside(session, made):
-        app.run_until_done(dice, kills=KILLS - KILLS // 2, moments=moments, last=["now"])
-    manifest = {file: file.read_bytes() for file in path.iterdir() if "_rscylla.json" in file.name}  # and its checksum
+        app.run_until_done(dice, kills=first, moments=moments, last=["now"])
+    sink.remember()
     shutil.rmtree(checkpoint)
     with written_beside(session, made):
-        app.run_until_done(dice, kills=KILLS // 2, moments=moments, last=["now"])
+        others = [moments[(first + n) % len(moments)] for n in range(len(moments))]
+        app.run_until_done(dice, kills=KILLS // 2, moments=others, last=["now"])
     shutil.rmtree(checkpoint)
-    for file, content in manifest.items():
-        file.write_bytes(content)
+    sink.go_back()
     session.execute(f"ALTER TABLE {vnodes}.t ADD late int")
     for i in range(3):
         session.execute(f"INSERT INTO {vnodes}.t (pk, c1, c2, late) VALUES ({i}, 0, 'x', {i})")
     h.passed(rscylla.SystemClock().now_us())
     app.run("now")
     assert len(app.kills) == KILLS
-    found = rs.ParquetTable(spark, str(path)).rows()
+    assert cursor_key(rs.checkpoint_cursor(spark, str(checkpoint))) == cursor_key(sink.table.cursor)
+    found = sink.table.rows()
     assert "late" in found.columns
     assert h.rows_in(found) == h.rows_of(session, vnodes, "t")

@@ -26,22 +26,14 @@ from rscylla.spark.sinks.merge import merge_source, table_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")]
-
-# Plans of many columns and few rows: to compile them takes longer than to work through them.
-PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+pytestmark = [
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning"),
+    pytest.mark.usefixtures("not_compiled"),
+]
 
 NO_LAG = rscylla.StreamLag(milliseconds=0)
 CONNECTION = ("contactPoints", "consistency")
-
-
-@pytest.fixture(autouse=True)
-def plain(spark: SparkSession) -> Iterator[None]:
-    for name, value in PLAIN.items():
-        spark.conf.set(name, value)
-    yield
-    for name in PLAIN:
-        spark.conf.unset(name)
 
 
 def now_us() -> int:

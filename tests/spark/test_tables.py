@@ -20,24 +20,17 @@ from rscylla import spark as rs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")]
+pytestmark = [
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning"),
+    pytest.mark.usefixtures("not_compiled"),
+]
 
 HISTORIES = int(os.environ.get("RSCYLLA_TABLE_HISTORIES", "1"))
 """Random histories of each format; a longer run asks for more."""
 
-# Plans of many columns and few rows: to compile them takes longer than to work through them.
-PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 READ = {"parallelism": "1", "consistency": "ONE"}
 NO_LAG = rscylla.StreamLag(milliseconds=0)
-
-
-@pytest.fixture(autouse=True)
-def plain(spark: SparkSession) -> Iterator[None]:
-    for name, value in PLAIN.items():
-        spark.conf.set(name, value)
-    yield
-    for name in PLAIN:
-        spark.conf.unset(name)
 
 
 class Follower:
@@ -173,7 +166,7 @@ def test_a_table_is_read_as_of_any_window_until_its_files_are_removed(
         table.rows(version=1, cursor="x")
 
     # Back to an earlier version: the cursor goes back, too, and the windows after it count again.
-    restore(spark, table, versions[1].version, table_format)
+    table_format.restore(spark, table.name, versions[1].version)
     assert table.cursor == ends[1].end
     assert values(table.rows()) == {0: 2, 1: 2, 2: 2}
     made.store = MemoryCursorStore(cursors={"lake": table.cursor})
@@ -197,14 +190,6 @@ def test_a_table_is_read_as_of_any_window_until_its_files_are_removed(
     made.write(*insert(range(1), 9))
     made.apply(table)
     assert values(table.rows()) == {0: 9, 2: 3}
-
-
-def restore(spark: SparkSession, table: rs.MergeTable, version: int, table_format: TableFormat) -> None:
-    if table_format.name == "delta":
-        spark.sql(f"RESTORE TABLE {table.name} TO VERSION AS OF {version}")
-    else:
-        catalog, name = table.name.split(".", 1)
-        spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {version})")
 
 
 def cost(spark: SparkSession, table: rs.MergeTable, table_format: TableFormat) -> dict[str, int]:

@@ -31,24 +31,14 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning"),
     pytest.mark.filterwarnings("ignore:The iteration API:UserWarning"),
+    pytest.mark.usefixtures("not_compiled"),
 ]
 
-PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 CONNECTION = ("contactPoints", "consistency")
 NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 NO_LAG = rscylla.StreamLag(milliseconds=0)
 
 Options = Callable[..., dict[str, str]]
-
-
-@pytest.fixture(autouse=True)
-def simple_plans(spark: SparkSession) -> Iterator[None]:
-    """Plans of many columns and few rows take longer to compile than to work through."""
-    for name, value in PLAIN.items():
-        spark.conf.set(name, value)
-    yield
-    for name in PLAIN:
-        spark.conf.unset(name)
 
 
 class Compared:

@@ -1,7 +1,8 @@
 """``follow`` as a program of its own, for tests that kill it: keeps a table up to date with a table of Scylla.
 
 Arguments: contact point, keyspace, table, checkpoint, the sink as JSON, and, if the query is to end at the head, "now".
-The sink is ``{"path": ...}`` for a ``ParquetTable``, or ``{"name": ..., "using": ..., "settings": {...}}``.
+The sink is ``{"path": ...}`` for a ``ParquetTable``, or for a ``MergeTable``
+``{"name": ..., "using": ..., "directory": ..., "settings": {...}}``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import sys
 from typing import Any
 
+from spark_formats import NOT_COMPILED, named_again
 from sparkapps import point
 
 from rscylla.spark import ensure_java
@@ -45,8 +47,7 @@ def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, e
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **NOT_COMPILED,
         **sink.get("settings", {}),
     }
     builder = SparkSession.builder.master("local[2]")
@@ -63,8 +64,11 @@ def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, e
         "windowSpan": "1s",
         "maxWindowsPerTrigger": "5",
     }
-    into = ParquetTable(spark, sink["path"], keep=1000) if "path" in sink else None
-    kept = into or MergeTable(spark, sink["name"], using=sink["using"])
+    if "path" in sink:
+        kept: Any = ParquetTable(spark, sink["path"], keep=1000)
+    else:
+        named_again(spark, sink["using"], sink["name"], sink["directory"])
+        kept = MergeTable(spark, sink["name"], using=sink["using"])
     trigger = {"availableNow": True} if end else None
     if end:
         del options["maxWindowsPerTrigger"]

@@ -8,10 +8,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
-__all__ = ["FORMAT_CONFIG", "TableFormat", "one_at_a_time", "runs_here"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["FORMAT_CONFIG", "NOT_COMPILED", "TableFormat", "named_again", "one_at_a_time", "runs_here"]
 
 FORMAT_CONFIG = {
     "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
@@ -21,6 +25,9 @@ FORMAT_CONFIG = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 """Settings of sessions in tests, whatever their format."""
+
+NOT_COMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings with which Spark does not compile plans."""
 
 
 @attrs.frozen
@@ -35,6 +42,18 @@ class TableFormat:
         """Return the name of a table that does not exist."""
         return f"{self.catalog}.default.t_{uuid.uuid4().hex[:12]}"
 
+    def directory(self, name: str) -> Path:
+        """Return the directory of the table *name*, whether it exists or not."""
+        _, database, last = name.split(".")
+        return self.warehouse / last if self.name == "delta" else self.warehouse / database / last
+
+    def restore(self, spark: SparkSession, name: str, version: int) -> None:
+        """Take the table *name* back to an earlier version."""
+        if self.name == "delta":
+            spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {version}")
+        else:
+            spark.sql(f"CALL {self.catalog}.system.rollback_to_snapshot('{name.partition('.')[2]}', {version})")
+
     def settings(self) -> dict[str, str]:
         """Return what a session of another process needs for these tables.
 
@@ -45,6 +64,12 @@ class TableFormat:
 
         catalog = None if self.catalog == "spark_catalog" else self.catalog
         return FORMAT_CONFIG | format_settings(self.name, warehouse=str(self.warehouse), catalog=catalog)
+
+
+def named_again(spark: SparkSession, using: str, name: str, directory: str | Path) -> None:
+    """Give a table that another process created its name in the session *spark*, if the table exists."""
+    if using == "delta" and any(Path(directory, "_delta_log").glob("*.json")):
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{directory}'")
 
 
 def runs_here(name: str) -> bool:
