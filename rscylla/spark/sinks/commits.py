@@ -8,6 +8,7 @@ what a commit cannot say: other formats, windows without a commit, and tables wh
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..shape import Shape
 
-__all__ = ["STATE", "CommitLog", "State", "TableVersion", "commit_log", "text"]
+__all__ = ["STATE", "CommitLog", "State", "TableVersion", "commit_log", "of_property", "text", "to_property"]
 
 STATE = "rscylla.state"
 
@@ -111,7 +112,8 @@ class CommitLog:
     @property
     def stored(self) -> State | None:
         """The state in the property, which may be older than that of the newest commit."""
-        return State.of(self.properties.get(STATE), self.table)
+        value = self.properties.get(STATE)
+        return None if value is None else State.of(of_property(value, STATE, self._name), self.table)
 
     def state(self) -> State | None:
         """Return the state of the table as it is now; None if it has none."""
@@ -344,6 +346,29 @@ def commit_log(spark: SparkSession, name: str, properties: Mapping[str, str]) ->
 def _later(one: State | None, other: State | None) -> State | None:
     states = [s for s in (one, other) if s is not None and s.cursor]
     return max(states, key=lambda s: cursor_key(s.cursor)) if states else one or other
+
+
+def to_property(value: str) -> str:
+    """Return *value* as the value of a table property, in hexadecimal digits.
+
+    SHOW TBLPROPERTIES hides each value that looks like a secret or an address, such as a shape with a column ``url``.
+    """
+    return zlib.compress(value.encode()).hex()
+
+
+def of_property(value: str, name: str, table: str) -> str:
+    """Return what ``to_property`` made *value* of.
+
+    Raises:
+        ConfigError: it did not make it; Spark hides the property, or somebody else set it.
+    """
+    try:
+        return zlib.decompress(bytes.fromhex(value)).decode()
+    except (ValueError, zlib.error) as e:
+        raise ConfigError(
+            f"the property {name} of the table {table} cannot be read; see that the pattern spark.redaction.regex does "
+            "not match its name, and that no other program sets it"
+        ) from e
 
 
 def text(value: str) -> str:

@@ -59,7 +59,7 @@ from ..pipeline.order import identity
 from ..pipeline.tables import changes_after, purged, shape_json, shape_of
 from ..shape import Shape
 from ..windowing import Window
-from .commits import STATE, CommitLog, State, TableVersion, commit_log, text
+from .commits import STATE, CommitLog, State, TableVersion, commit_log, of_property, text, to_property
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ __all__ = ["MergeTable", "TableVersion", "merge_source", "table_schema"]
 _CLUSTERED = (IntegralType, StringType, DateType, TimestampType, DecimalType, FloatType, DoubleType)
 """The types that Delta Lake clusters by."""
 
-VERSION = "3"
+VERSION = "4"
 
 _SHAPE = "rscylla.shape."
 """Properties with the shapes that the base table has had; the rest of the name is made of the shape."""
@@ -276,15 +276,16 @@ class MergeTable:
         if state is None or not state.cursor:
             raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
         if log.stored != state:
-            self._set({STATE: state.text}, log, state)
+            self._set({STATE: to_property(state.text)}, log, state)
         return log, state
 
     def _shape(self, log: CommitLog, state: State) -> tuple[Shape, Collection[str]]:
         """Return the shape of *state*, and the columns that its snapshot omits."""
-        text = log.properties.get(_SHAPE + state.shape)
-        if text is None:
-            raise ConfigError(f"the table {self._name} lost its property {_SHAPE}{state.shape}; create it again")
-        stored = json.loads(text)
+        name = _SHAPE + state.shape
+        value = log.properties.get(name)
+        if value is None:
+            raise ConfigError(f"the table {self._name} lost its property {name}; create it again")
+        stored = json.loads(of_property(value, name, self._name))
         return shape_of(stored["columns"]), stored["left_out"]
 
     def _version(self, log: CommitLog, cursor: str | None, as_of: datetime | None) -> TableVersion:
@@ -368,8 +369,8 @@ class MergeTable:
         stored = json.dumps({"columns": shape_json(shape), "left_out": sorted(left_out)})
         key = hashlib.sha256(stored.encode()).hexdigest()[:16]
         log = self._log()
-        if log.properties.get(_SHAPE + key) != stored:
-            self._set({_SHAPE + key: stored})
+        if _SHAPE + key not in log.properties:  # its name is made of what it says
+            self._set({_SHAPE + key: to_property(stored)})
         state = State(log.table, cursor, key)
         cells = cells.persist()  # each of the steps that follow would read the window again
         try:
@@ -381,7 +382,7 @@ class MergeTable:
         log = self._log()
         # No commit has the state if the format cannot, if nothing was merged, or if another thread had the setting.
         if log.state() != state or is_old(log.stored, state):
-            self._set({STATE: state.text}, log, state)
+            self._set({STATE: to_property(state.text)}, log, state)
 
     def _merge(
         self, cells: DataFrame, shape: Shape, log: CommitLog, state: State, *, within: KeysWithin | None, whole: bool
