@@ -8,6 +8,7 @@
     │   ├── TableNotFound
     │   ├── CDCDisabled
     │   ├── TableChanged              the table was dropped and created again, or a key column was renamed
+    │   ├── SchemaChanged             a read was planned with other columns than the table has now (resumable)
     │   ├── CannotReplicate           a change cannot be applied to another table
     │   └── NoStreams                 no generation, or one without streams (resumable)
     ├── CursorError
@@ -81,6 +82,7 @@ __all__ = [
     "QueryTimeout",
     "RscyllaError",
     "RunError",
+    "SchemaChanged",
     "ServiceFailed",
     "SourceError",
     "SparkFailed",
@@ -156,6 +158,12 @@ class TableChanged(MetadataError):
 
     Also: a key column was renamed, so the log no longer contains the keys of changes that were not read before.
     """
+
+
+class SchemaChanged(MetadataError):
+    """A read was planned with other columns than the table has now. When it starts again, it has the new ones."""
+
+    resumable = True
 
 
 class NoStreams(MetadataError):

@@ -65,12 +65,15 @@ def follow(
         ConfigError: an option is wrong; or the table ends before the checkpoint, because it was restored, or created
             again; or the session is a Spark Connect session.
         RscyllaError: Spark cannot start the query; see ``spark_errors``. Errors of the running query are raised by its
-            ``awaitTermination``.
+            ``awaitTermination``, such as ``SchemaChanged``: the table got or lost a column, which the query has after
+            it was started again. The option ``failOnSchemaChange=false`` leaves new columns out until then.
     """
     given = renamed(options)
     asked = Options.of(given)
     if asked.mode != "changes":
         raise ConfigError(f"follow needs mode changes, not {asked.mode}; omit the option mode")
+    if not asked.columns:
+        given.setdefault("failonschemachange", "true")
     with spark_errors():
         position = Checkpoint(spark, checkpoint)
         last, cursor = position.last(), _cursor_of(sink)

@@ -107,6 +107,7 @@ class Options:
     parallelism: int = 4
     page_size: int = 5_000
     fail_on_data_loss: bool = True
+    fail_on_schema_change: bool = False
     columns: tuple[str, ...] = ()
     keep_dollar: bool = False
     digits: Mapping[str, Digits] = attrs.field(factory=dict)
@@ -146,12 +147,17 @@ class Options:
             parallelism=read.count("parallelism") or _cpus(),
             page_size=read.count("pageSize") or 5_000,
             fail_on_data_loss=read.flag("failOnDataLoss", default=True),
+            fail_on_schema_change=read.flag("failOnSchemaChange", default=False),
             columns=read.names("columns"),
             keep_dollar=read.flag("keepDollar", default=False),
             digits=read.digits(),
         )
         if parsed.digits and parsed.mode == "events":
             raise ConfigError("options decimalAs and varintAs do not apply to mode events, which has JSON; omit them")
+        if parsed.fail_on_schema_change and (parsed.columns or parsed.mode != "changes"):
+            raise ConfigError(
+                "option failOnSchemaChange is for all columns of mode changes; omit it, or the others"
+            )
         if parsed.window_us == 0:
             raise ConfigError("option windowSpan must be longer than zero, such as 10s")
         if parsed.end.cursor or parsed.end.name == "earliest":
@@ -172,6 +178,7 @@ _NAMES = (
     "decimalAs",
     "endingPosition",
     "failOnDataLoss",
+    "failOnSchemaChange",
     "keepDollar",
     "keyspace",
     "lag",

@@ -42,6 +42,8 @@ class SpanRead:
     page_size: int
     keep_dollar: bool
     digits: Mapping[str, Digits] = attrs.field(factory=dict)
+    strict: bool = False
+    """Whether changes of columns that *schema* lacks are errors."""
 
     def batches(self, span: Span | SpanShare) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads."""
@@ -62,6 +64,7 @@ class SpanRead:
                 keep_dollar=self.keep_dollar,
                 digits=self.digits,
                 misfit=_MISFIT,
+                strict=self.strict,
                 on_lost_keys=_refuse_lost_keys,
             )
         finally:

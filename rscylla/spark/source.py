@@ -175,7 +175,15 @@ def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> S
 
 
 def _span_read(options: Options, schema: StructType) -> SpanRead:
-    return SpanRead(options.connection, options.mode, schema, options.page_size, options.keep_dollar, options.digits)
+    return SpanRead(
+        options.connection,
+        options.mode,
+        schema,
+        options.page_size,
+        options.keep_dollar,
+        options.digits,
+        strict=options.fail_on_schema_change,
+    )
 
 
 # ---------------------------------------------------------------- batch

@@ -13,7 +13,7 @@ import pytest
 import spark_history as h
 from spark_formats import TableFormat
 from spark_oracle import events_of
-from sparkapps import SPARK_GAVE_UP
+from sparkapps import SPARK_GAVE_UP, wait_until
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -131,6 +131,30 @@ def test_a_table_is_followed_over_failures_and_a_deleted_checkpoint(
     table.cursor = restored
     with pytest.raises(rscylla.ConfigError, match="begins at the table's cursor"):
         run(spark, given, table, checkpoint)
+
+
+def test_a_query_whose_table_gets_a_column_ends_and_has_it_after_it_was_started_again(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
+) -> None:
+    insert = table_of_ids(session, vnodes)
+    given = options(vnodes, "t", parallelism="1")
+    table, checkpoint = rs.ParquetTable(spark, str(tmp_path / "t")), tmp_path / "checkpoint"
+    insert(1)
+    query = rs.follow(spark, given, table, checkpoint=str(checkpoint))
+    try:
+        wait_until(lambda: table.cursor or not query.isActive, "the first batch is not done")
+        session.execute(f"ALTER TABLE {vnodes}.t ADD late int")
+        session.execute(f"INSERT INTO {vnodes}.t (id, late) VALUES (2, 5)")
+        with (
+            pytest.raises(rscylla.SchemaChanged, match="has a new column 'late'; start the query again"),
+            rs.spark_errors(),
+        ):
+            query.awaitTermination(1500)
+    finally:
+        query.stop()
+    h.passed(rscylla.SystemClock().now_us())
+    run(spark, given, table, checkpoint)
+    assert h.rows_in(table.rows()) == h.rows_of(session, vnodes, "t")
 
 
 @pytest.mark.usefixtures("not_compiled")

@@ -31,7 +31,7 @@ from rscylla.cdc.span import Span, SpanReader, SpanShare
 from rscylla.cdc.walk import LogWindow
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import ConfigError, CursorExpired, SourceError, TableChanged
+from rscylla.errors import ConfigError, CursorExpired, SchemaChanged, SourceError, TableChanged
 from rscylla.event import EventID
 from rscylla.spark import planning, reading, source
 from rscylla.spark.offsets import Offset
@@ -1148,6 +1148,54 @@ def test_a_table_that_is_changed_during_a_query_keeps_the_schema_of_the_query(wo
     reader = source.reader(schema=schema)
     rows = rows_of(reader, reader.partitions())
     assert [row["cdc_values"] for row in rows] == [{"gone": None, "v": 1}, {"gone": None, "v": 2}]
+
+
+@pytest.mark.parametrize(
+    ("alter", "write", "told"),
+    [
+        ("ALTER TABLE ks.t ADD late int", "(pk, ck, late) VALUES (1, 2, 3)", "ks.t has a new column 'late'; start"),
+        ("ALTER TABLE ks.t ADD late int", "(pk, ck, late) VALUES (1, 2, null)", "ks.t has a new column 'late'; start"),
+        ("ALTER TABLE ks.t DROP v", "(pk, ck, a) VALUES (1, 2, {street: 'y'})", "ks.t no longer has the column 'v'"),
+        (
+            "ALTER TYPE ks.addr ADD zip int",
+            "(pk, ck, a) VALUES (1, 2, {zip: 3})",
+            "cdc_values.a.zip has values, but is",
+        ),
+    ],
+)
+def test_a_strict_query_does_not_pass_over_changes_of_columns_that_it_lacks(
+    world: World, alter: str, write: str, told: str
+) -> None:
+    world.session.execute("CREATE TYPE ks.addr (street text)")
+    world.session.execute("ALTER TABLE ks.t ADD a addr")
+    source = world.source(failOnSchemaChange=True)
+    schema = source.schema()
+    world.session.execute("INSERT INTO ks.t (pk, ck, v) VALUES (1, 1, 1)")
+    world.clock.advance(60)
+    reader = source.reader(schema=schema)
+    assert len(rows_of(reader, reader.partitions())) == 1
+    world.session.execute(alter)
+    world.session.execute(f"INSERT INTO ks.t {write}")
+    world.clock.advance(60)
+    partitions = reader.partitions()
+    with pytest.raises(SchemaChanged, match=told) as raised:
+        rows_of(reader, partitions)
+    assert raised.value.resumable
+    again = world.source(failOnSchemaChange=True)
+    reader = again.reader(schema=again.schema())
+    assert len(rows_of(reader, reader.partitions())) == 2
+
+
+def test_a_strict_query_goes_on_when_a_column_is_added_that_nobody_writes(world: World) -> None:
+    source = world.source(failOnSchemaChange=True)
+    schema = source.schema()
+    world.session.execute("ALTER TABLE ks.t ADD late int")
+    world.write(1)
+    world.clock.advance(60)
+    reader = source.reader(schema=schema)
+    assert rows_of(reader, reader.partitions())[0]["cdc_values"] == {"v": 1}
+    with pytest.raises(ConfigError, match="failOnSchemaChange is for all columns of mode changes; omit it"):
+        world.source(failOnSchemaChange=True, columns="pk").schema()
 
 
 PLACES = {
