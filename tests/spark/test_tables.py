@@ -113,17 +113,32 @@ def test_a_table_is_the_base_table_after_each_window_of_a_random_history(
             assert h.rows_in(table.rows(cursor=cursor)) == want
 
 
+def test_a_window_without_changes_moves_the_cursor_and_writes_no_file(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    made.write(*insert(range(3), 1))
+    made.apply(table)
+    before = files(spark, table, table_format)
+    for _ in range(2):
+        h.passed(rscylla.SystemClock().now_us())
+        window = made.apply(table)
+        assert table.versions()[-1].cursor == window.end
+        assert values(table.rows(cursor=window.end)) == dict.fromkeys(range(3), 1)
+    assert files(spark, table, table_format) == before
+
+
 def test_columns_may_be_named_as_secrets_and_addresses_are(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
     """Spark hides properties that look like them."""
     session.execute(
-        f"CREATE TABLE {vnodes}.t (token text PRIMARY KEY, url text, password int) WITH cdc = {{'enabled': true}}"
+        f"CREATE TABLE {vnodes}.t (session_token text PRIMARY KEY, url text, password int) WITH cdc = {{'enabled': true}}"
     )
     made = Follower(spark, session, vnodes, "t")
     table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
     for n in (1, 2):
-        made.write(f"INSERT INTO ! (token, url, password) VALUES ('access_key', 'https://{n}', {n}) ?")
+        made.write(f"INSERT INTO ! (session_token, url, password) VALUES ('access_key', 'https://{n}', {n}) ?")
         made.apply(table)
     assert h.rows_in(table.rows()) == made.rows()
     assert len(table.versions()) == 2

@@ -101,7 +101,7 @@ class CommitLog:
     """The setting of a session whose value becomes part of a commit."""
 
     commits_nothing = False
-    """Whether a MERGE without rows makes a commit."""
+    """Whether a write without rows makes a commit, which carries the state."""
 
     def __init__(self, spark: SparkSession, name: str, properties: Mapping[str, str]) -> None:
         self._spark = spark

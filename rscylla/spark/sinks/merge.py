@@ -375,14 +375,22 @@ class MergeTable:
         cells = cells.persist()  # each of the steps that follow would read the window again
         try:
             within = keys_within(cells, shape)
-            if log.commits_nothing or whole or within is None or within.some:
+            if whole or within is None or within.some:
                 self._merge(cells, shape, log, state, within=None if whole else within, whole=whole)
+            elif log.commits_nothing:
+                self._append_nothing(log, state)
         finally:
             cells.unpersist()
         log = self._log()
         # No commit has the state if the format cannot, if nothing was merged, or if another thread had the setting.
         if log.state() != state or is_old(log.stored, state):
             self._set({STATE: to_property(state.text)}, log, state)
+
+    def _append_nothing(self, log: CommitLog, state: State) -> None:
+        """Commit *state* without rows. A MERGE of none would read the table, and Spark 4.1 fails to plan it."""
+        none = self._spark.table(self._name).where(F.lit(False))
+        with log.committing(self._spark, state):
+            none.writeTo(self._name).append()
 
     def _merge(
         self, cells: DataFrame, shape: Shape, log: CommitLog, state: State, *, within: KeysWithin | None, whole: bool
