@@ -162,7 +162,7 @@ class Layout:
     def with_digits(self, digits: Mapping[str, Digits]) -> Layout:
         """Return the layout whose columns have the types that Arrow shows as numbers; see ``types.with_digits``.
 
-        In the partition key, only numbers of exactly their scale fit.
+        In the partition key, only decimals of exactly their scale fit.
         """
         if not digits:
             return self

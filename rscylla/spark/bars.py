@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -78,6 +79,9 @@ def spark_progress(spark: SparkSession, what: str, *, console: Console | None = 
     Raises:
         ConfigError: standard error is a terminal, and the package ``rich`` is missing.
     """
+    if console is None and not sys.stderr.isatty():
+        yield JobProgress(what)
+        return
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -15,7 +15,7 @@ import attrs
 from ..cdc.windowing import Window
 from ..errors import ConfigError
 from .offsets import Offset
-from .pipeline.files import Directory
+from .pipeline.files import Directory, has_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +47,11 @@ class Checkpoint:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
+        if not has_files(spark):
+            raise ConfigError(
+                "follow needs a classic Spark session, because Spark Connect gives no access to the checkpoint; use "
+                "windows() on Spark Connect"
+            )
         self.path = path.rstrip("/")
         self._offsets = Directory(spark, f"{self.path}/offsets")
         self._commits = Directory(spark, f"{self.path}/commits")
@@ -76,13 +81,14 @@ class Checkpoint:
         if text is None:
             raise ConfigError(f"the checkpoint {self.path} lacks offsets/{number}; start with a new checkpoint")
         # A version, the settings of the query, and one line for each of its sources.
-        version, _, *sources = text.splitlines()
+        version, *lines = text.splitlines() or [""]
+        sources = lines[1:]
         if version != "v1" or len(sources) != 1:
             raise ConfigError(
                 f"the checkpoint {self.path} is not of a query that reads one table: it has offsets of "
-                f"{len(sources)} sources, in format {version}; use another checkpoint"
+                f"{len(sources)} sources, in format {version!r}; use another checkpoint"
             )
         try:
             return Offset.of(json.loads(sources[0]))
-        except ValueError as e:
+        except json.JSONDecodeError as e:
             raise ConfigError(f"the checkpoint {self.path} is not of a query of scylla-cdc; use another one") from e

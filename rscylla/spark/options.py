@@ -155,9 +155,7 @@ class Options:
         if parsed.digits and parsed.mode == "events":
             raise ConfigError("options decimalAs and varintAs do not apply to mode events, which has JSON; omit them")
         if parsed.fail_on_schema_change and (parsed.columns or parsed.mode != "changes"):
-            raise ConfigError(
-                "option failOnSchemaChange is for all columns of mode changes; omit it, or the others"
-            )
+            raise ConfigError("option failOnSchemaChange is for all columns of mode changes; omit it, or the others")
         if parsed.window_us == 0:
             raise ConfigError("option windowSpan must be longer than zero, such as 10s")
         if parsed.end.cursor or parsed.end.name == "earliest":

@@ -297,10 +297,10 @@ def with_digits(type_: Type, digits: Mapping[str, Digits], *, exact: bool = Fals
 
     Args:
         digits: by "varint" and "decimal"; the one that is absent remains text.
-        exact: all are, see ``Digits``.
+        exact: all decimals are, see ``Digits``; a varint has no scale to change.
     """
     found = digits.get(type_.kind)
-    if found is not None and exact:
+    if found is not None and exact and type_.kind == "decimal":
         found = attrs.evolve(found, exact=True)
     parts = tuple(with_digits(part, digits, exact=exact) for part in type_.args)
     return attrs.evolve(type_, args=parts, digits=found)

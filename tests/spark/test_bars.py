@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,3 +155,10 @@ def test_tasks_of_a_job_are_counted_while_it_runs(
     opener.join()
     assert seen.is_set()
     assert progress.total == len(gates)
+
+
+def test_without_a_terminal_nothing_is_needed_to_show_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with spark_progress(session(Tracker()), "latest") as progress:
+        assert progress.what == "latest"

@@ -20,7 +20,7 @@ from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
 from rscylla.errors import SparkFailed
 from rscylla.event import EventID, cursor_key
-from rscylla.spark.checkpoint import Batch
+from rscylla.spark.checkpoint import Batch, Checkpoint
 from rscylla.spark.following import _check_agree
 from rscylla.spark.offsets import Offset
 from rscylla.spark.options import Options
@@ -174,11 +174,48 @@ def test_a_table_with_merge_is_followed(
     for _ in range(2):
         for cql in itertools.islice(made, 60):
             session.execute(cql)
-        h.passed(rscylla.SystemClock().now_us())
-        run(spark, given, table, tmp_path / "checkpoint")
+        h.passed(written_us := rscylla.SystemClock().now_us())
+        while (
+            not table.cursor or EventID.parse(table.cursor).exact_us <= written_us
+        ):  # PySpark 4.1 ends after each batch
+            run(spark, given, table, tmp_path / "checkpoint")
         assert cursor_key(table.cursor) == cursor_key(rs.checkpoint_cursor(spark, str(tmp_path / "checkpoint")))
         shutil.rmtree(tmp_path / "checkpoint")
         assert h.rows_in(table.rows()) == h.rows_of(session, vnodes, "t")
+
+
+class Noted:
+    """The files of a checkpoint, without Java."""
+
+    def __init__(self, offsets: str) -> None:
+        self._offsets = offsets
+
+    def __call__(self, _spark: Any, path: str) -> Noted:
+        return self if path.endswith("/offsets") else Noted("")
+
+    def read_text(self, _name: str) -> str:
+        return self._offsets
+
+
+@pytest.mark.parametrize(
+    ("offsets", "told"),
+    [
+        ("", "is not of a query that reads one table: it has offsets of 0 sources, in format ''"),
+        ("v1\n{}\n{}\n{}", "it has offsets of 2 sources, in format 'v1'"),
+        ("v1\n{}\n7;8", "is not of a query of scylla-cdc; use another one"),
+        ('v1\n{}\n{"v": 9}', "version 9"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch, offsets: str, told: str) -> None:
+    monkeypatch.setattr("rscylla.spark.checkpoint.has_files", lambda _spark: True)
+    monkeypatch.setattr("rscylla.spark.checkpoint.Directory", Noted(offsets))
+    with pytest.raises(rscylla.ConfigError, match=told):
+        Checkpoint(None, "/data/checkpoint").batch(3)  # type: ignore[arg-type]
+
+
+def test_follow_on_spark_connect_says_what_to_use_instead() -> None:
+    with pytest.raises(rscylla.ConfigError, match=r"gives no access to the checkpoint; use windows\(\)"):
+        rs.follow(object(), GIVEN, Kept(), checkpoint="/data/checkpoint")  # type: ignore[arg-type]
 
 
 def batch(start: Offset, end: Offset, *, done: bool, first: bool = False) -> Batch:

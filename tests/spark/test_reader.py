@@ -1305,6 +1305,13 @@ def test_columns_are_selected_and_misspelled_ones_reported(world: World) -> None
 NUMBERS = {"decimalAs": "decimal(38,2)", "varintAs": "decimal(38,0)"}
 
 
+def test_a_varint_of_the_partition_key_has_no_scale_that_could_change(world: World) -> None:
+    world.session.execute("CREATE TABLE ks.whole (pk varint PRIMARY KEY) WITH cdc = {'enabled': true}")
+    world.session.execute("INSERT INTO ks.whole (pk) VALUES (5)")
+    world.clock.advance(60)
+    assert world.batch(table="whole", columns="pk", varintAs="decimal(38,2)") == [{"pk": Decimal("5.00")}]
+
+
 def numbers_table(world: World, name: str) -> None:
     world.session.execute(
         f"CREATE TABLE ks.{name} (pk decimal, ck varint, d decimal, v varint, l list<decimal>, s set<varint>, "

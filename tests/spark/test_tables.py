@@ -133,12 +133,12 @@ def test_columns_may_be_named_as_secrets_and_addresses_are(
 ) -> None:
     """Spark hides properties that look like them."""
     session.execute(
-        f"CREATE TABLE {vnodes}.t (session_token text PRIMARY KEY, url text, password int) WITH cdc = {{'enabled': true}}"
+        f"CREATE TABLE {vnodes}.t (token_id text PRIMARY KEY, url text, password int) WITH cdc = {{'enabled': true}}"
     )
     made = Follower(spark, session, vnodes, "t")
     table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
     for n in (1, 2):
-        made.write(f"INSERT INTO ! (session_token, url, password) VALUES ('access_key', 'https://{n}', {n}) ?")
+        made.write(f"INSERT INTO ! (token_id, url, password) VALUES ('access_key', 'https://{n}', {n}) ?")
         made.apply(table)
     assert h.rows_in(table.rows()) == made.rows()
     assert len(table.versions()) == 2

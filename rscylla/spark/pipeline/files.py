@@ -12,7 +12,12 @@ from ...errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Directory"]
+__all__ = ["Directory", "has_files"]
+
+
+def has_files(spark: SparkSession) -> bool:
+    """Whether *spark* gives access to files: a classic session, and not one of Spark Connect."""
+    return getattr(spark, "_jvm", None) is not None
 
 
 class Directory:
@@ -23,15 +28,14 @@ class Directory:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm = getattr(spark, "_jvm", None)
-        if jvm is None:
+        if not has_files(spark):
             raise ConfigError(
                 "tables in files require a classic Spark session, because Spark Connect gives no access to files; use "
                 "a MergeTable"
             )
         self.path = path.rstrip("/")
-        self._jvm: Any = jvm
-        self._root = jvm.org.apache.hadoop.fs.Path(self.path)
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - the way in
+        self._root = self._jvm.org.apache.hadoop.fs.Path(self.path)
         self._fs = self._root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - the way in
         # Hadoop keeps a checksum beside each file of a local file system. The two cannot be replaced in one step, and
         # after a crash in between, the file could not be read.
