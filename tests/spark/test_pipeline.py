@@ -204,6 +204,9 @@ def test_a_table_follows_its_windows(
     later = h.window(window.generation, start_us, start_us + 1)
     with pytest.raises(rscylla.ConfigError, match="apply the windows in between"):
         table.apply(changes, later)
+    (tmp_path / "t" / "_rscylla.json").unlink()
+    with pytest.raises(rscylla.ConfigError, match=f"has the version v{version:08d} of a table, but lost its"):
+        table.apply(changes, later)
 
 
 def test_a_snapshot_and_the_changes_after_it_are_the_table_while_it_is_written(

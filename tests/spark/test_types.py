@@ -480,20 +480,21 @@ def test_a_column_that_was_dropped_and_added_again_has_none_of_its_former_values
     compared = filled(
         session,
         vnodes,
-        "(id int PRIMARY KEY, v int, w int, m map<int, int>) WITH",
-        *(f"INSERT INTO t (id, v, w, m) VALUES ({n}, 1, 1, {{1: 1}}) ?" for n in (1, 2)),
+        "(id int PRIMARY KEY, v int, w int, z int, m map<int, int>) WITH",
+        *(f"INSERT INTO t (id, v, w, z, m) VALUES ({n}, 1, 1, 1, {{1: 1}}) ?" for n in (1, 2)),
     )
     table = rs.ParquetTable(spark, str(tmp_path / "t"))
     middle_us = rscylla.SystemClock().now_us()
     first = load(spark, options(vnodes, "t"))
     table.apply(first, h.window(0, 0, middle_us))
     before = table.cells()
-    for column in ("v", "m"):
+    for column in ("v", "m", "z"):
         session.execute(f"ALTER TABLE {vnodes}.t DROP {column}")
     h.passed(rscylla.SystemClock().now_us() + 5_000_000)  # Scylla drops columns of the log as of five seconds later
-    for column in ("v int", "m map<int, int>"):
+    for column in ("v int", "m map<int, int>", "z text"):
         session.execute(f"ALTER TABLE {vnodes}.t ADD {column}")
-    end_us = more(session, vnodes, "UPDATE t ? SET v = 2, m = m + {2: 2} WHERE id = 1")
+    compared = Compared(session, vnodes, "t")
+    end_us = more(session, vnodes, "UPDATE t ? SET v = 2, m = m + {2: 2}, z = 'z' WHERE id = 1")
     changes = load(spark, options(vnodes, "t"))
     assert compared.shown(rs.latest(changes, base=before)) == compared.base()
     later = changes.where(f"unix_micros(cdc_timestamp) >= {middle_us}")
@@ -507,5 +508,6 @@ def test_a_column_that_was_dropped_and_added_again_has_none_of_its_former_values
     assert not has_lost(without(shape, ["w"]), shape)
     assert shape_of(shape_json(shape)) == shape
     assert [c.dropped_us for c in shape_of(shape_json(shape)).values] == [c.dropped_us for c in shape.values]
+    before = before.drop("cdc$cell_z")  # as a MergeTable drops a column whose type has changed
     merged = merge_source(before, cells_of(later, shape), shape, second_of(None), whole=True)
     assert compared.shown(merged.where("cdc_live")) == compared.base(), "also in partitions that nobody wrote to"

@@ -139,12 +139,23 @@ def _cell_type(value: DataType) -> StructType:
 def with_all_columns(cells: DataFrame, shape: Shape, *also: str) -> DataFrame:
     """Return *cells* with exactly the columns of *shape*, and *also*: missing ones are null, others are dropped.
 
-    Values written to a column before it was dropped and added again are omitted, too.
+    Values written to a column before it was dropped and added again, perhaps with another type, are omitted, too.
     """
     fields = cells_schema(shape).fields
-    missing = {f.name: F.lit(None).cast(f.dataType) for f in fields if f.name not in cells.columns}
+    there = {f.name: f.dataType.simpleString() for f in cells.schema.fields}
+    again = added_again(shape)
+    missing = {
+        f.name: F.lit(None).cast(f.dataType)
+        for f in fields
+        if f.name not in there or (f.name in again and there[f.name] != f.dataType.simpleString())
+    }
     whole = with_columns(cells, missing).select(*(F.col(quoted(f.name)) for f in fields), *also)
     return with_columns(whole, {name: kept for c in shape.values for name, kept in _since_dropped(c)})
+
+
+def added_again(shape: Shape) -> set[str]:
+    """Return the columns of cells whose column of the base table was dropped before, and is now another one."""
+    return {n for c in shape.values if c.dropped_us is not None for n in (c.name, *cell_names(c))}
 
 
 def with_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:

@@ -20,6 +20,7 @@ from ... import _timeuuid as tu
 from ...clock import SystemClock
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
+from ..pipeline.cells import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -295,7 +296,7 @@ class _IcebergLog(CommitLog):
 
     def compact(self, shape: Shape) -> None:
         catalog, table = self._named()
-        names = ", ".join(f'"{c.name}"' if not c.name.isidentifier() else c.name for c in shape.partition)
+        names = ", ".join(quoted(c.name) for c in shape.partition)
         self._spark.sql(
             f"CALL {catalog}.system.rewrite_data_files(table => {text(table)}, strategy => 'sort', "
             f"sort_order => {text(names)}, options => map('min-input-files', '2'))"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import reduce
@@ -44,6 +44,7 @@ from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..formats import missing_format
 from ..pipeline.cells import (
+    added_again,
     cell_names,
     cells_of,
     cells_schema,
@@ -56,7 +57,7 @@ from ..pipeline.cells import (
 )
 from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
 from ..pipeline.order import identity
-from ..pipeline.tables import changes_after, purged, shape_json, shape_of
+from ..pipeline.tables import added_fields, changes_after, purged, shape_json, shape_of
 from ..shape import Shape
 from ..windowing import Window
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, of_property, text, to_property
@@ -342,18 +343,18 @@ class MergeTable:
         known = {f.name: f.dataType for f in self._spark.table(self._name).schema.fields}
         wanted = {f.name: f.dataType for f in table_schema(shape).fields}
         other = [n for n in wanted if n in known and known[n].simpleString() != wanted[n].simpleString()]
-        again = {n for c in shape.values if c.dropped_us is not None for n in (c.name, *cell_names(c))}
+        again = added_again(shape)
         grown: list[tuple[str, DataType]] = []
         for name in other:
             if name not in again:
-                grown += _added_fields(name, known[name], wanted[name], self._name)
+                grown += added_fields(name, known[name], wanted[name], self._name)
         if dropped := [n for n in other if n in again]:
             if self._log().properties.get("rscylla.format") == "delta":
                 self._set(dict([_MAPPING]))
             self._spark.sql(f"ALTER TABLE {self._name} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
         added = [(quoted(n), t) for n, t in wanted.items() if n not in known or n in dropped] + grown
         if added:
-            columns = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in added)
+            columns = ", ".join(f"{name} {ddl(type_)}" for name, type_ in added)
             self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({columns})")
 
     def _set(self, properties: Mapping[str, str], log: CommitLog | None = None, state: State | None = None) -> None:
@@ -432,6 +433,8 @@ class KeysWithin:
     """The partition keys of a window, by column, for those columns whose values Spark's formats compare as we do."""
 
     values: Mapping[str, Sequence[Any]]
+    dates: Collection[str]
+    """The columns that are dates. Their values are days since 1970, as Python has only those of four-digit years."""
 
     @property
     def some(self) -> bool:
@@ -439,22 +442,26 @@ class KeysWithin:
 
     def of(self, column: Callable[[str], Column]) -> Column:
         """Return a condition that is true for these keys, and for few others."""
-        return reduce(lambda a, b: a & b, (_is_one_of(column(name), found) for name, found in self.values.items()))
+        return reduce(lambda a, b: a & b, (self._among(name, column(name)) for name in self.values))
 
-
-def _is_one_of(column: Column, values: Sequence[Any]) -> Column:
-    return column.isin(list(values)) if values else F.lit(False)
+    def _among(self, name: str, column: Column) -> Column:
+        found = self.values[name]
+        if not found:
+            return F.lit(False)
+        return column.isin([F.date_from_unix_date(F.lit(v)) for v in found] if name in self.dates else list(found))
 
 
 def keys_within(cells: DataFrame, shape: Shape) -> KeysWithin | None:
     """Return the partition keys of *cells*; None if there are too many, or none of a type that can be compared."""
-    names = [c.name for c in shape.partition if isinstance(c.type, IntegralType | StringType | DateType)]
-    if not names:
+    columns = [c for c in shape.partition if isinstance(c.type, IntegralType | StringType | DateType)]
+    if not columns:
         return None
-    found = cells.select(*(F.col(quoted(n)) for n in names)).distinct().limit(_KEYS + 1).collect()
+    dates = {c.name for c in columns if isinstance(c.type, DateType)}
+    keys = [(F.unix_date if c.name in dates else F.col)(quoted(c.name)) for c in columns]
+    found = cells.select(*keys).distinct().limit(_KEYS + 1).collect()
     if len(found) > _KEYS:
         return None
-    return KeysWithin({name: sorted({row[n] for row in found}) for n, name in enumerate(names)})
+    return KeysWithin({c.name: sorted({row[n] for row in found}) for n, c in enumerate(columns)}, dates)
 
 
 def is_old(stored: State | None, state: State) -> bool:
@@ -465,38 +472,17 @@ def is_old(stored: State | None, state: State) -> bool:
     return stored.shape != state.shape or ends[1] - ends[0] > _SAVED // timedelta(microseconds=1)
 
 
-def _added_fields(path: str, known: DataType, wanted: DataType, table: str) -> list[tuple[str, DataType]]:
-    """Return the fields, with their paths, that a type has in addition: those added to a UDT.
-
-    Raises:
-        ConfigError: the types differ in another way.
-    """
-
-    def within(at: str, known: DataType, wanted: DataType) -> Iterator[tuple[str, DataType]]:
-        if isinstance(known, StructType) and isinstance(wanted, StructType):
-            fields = {f.name: f.dataType for f in known.fields}
-            if set(fields) <= set(wanted.names):
-                for field in wanted.fields:
-                    here = f"{at}.{quoted(field.name)}"
-                    if field.name in fields:
-                        yield from within(here, fields[field.name], field.dataType)
-                    else:
-                        yield here, field.dataType
-                return
-        elif isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
-            yield from within(f"{at}.element", known.elementType, wanted.elementType)
-            return
-        elif isinstance(known, MapType) and isinstance(wanted, MapType):
-            yield from within(f"{at}.key", known.keyType, wanted.keyType)
-            yield from within(f"{at}.value", known.valueType, wanted.valueType)
-            return
-        if known.simpleString() != wanted.simpleString():
-            raise ConfigError(
-                f"the column {path!r} of the table {table} has the type {known.simpleString()}, and not "
-                f"{wanted.simpleString()}; check that it belongs to the same base table, or create it again"
-            )
-
-    return list(within(quoted(path), known, wanted))
+def ddl(type_: DataType) -> str:
+    """Return *type_* as SQL, with the names of fields in quotes."""
+    match type_:
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(f.name)}: {ddl(f.dataType)}' for f in type_.fields)}>"
+        case ArrayType():
+            return f"array<{ddl(type_.elementType)}>"
+        case MapType():
+            return f"map<{ddl(type_.keyType)}, {ddl(type_.valueType)}>"
+        case _:
+            return str(type_.simpleString())
 
 
 def table_schema(shape: Shape) -> StructType:

@@ -19,13 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ...cdc.windowing import Window
 from ...errors import ConfigError
-from ..pipeline.cells import cells_of, cells_schema, merge_cells, quoted, saying_left_out, with_all_columns, without
+from ..pipeline.cells import (
+    added_again,
+    cells_of,
+    cells_schema,
+    merge_cells,
+    quoted,
+    saying_left_out,
+    with_all_columns,
+    without,
+)
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
-from ..pipeline.tables import changes_after, purged, shape_json, shape_of
+from ..pipeline.tables import added_fields, changes_after, purged, shape_json, shape_of
 from ..shape import Shape
 
 if TYPE_CHECKING:
@@ -76,6 +86,7 @@ class ParquetTable:
         """
         if self._manifest() is not None:
             raise ConfigError(f"{self.path} already contains a table; use another directory, or remove this one")
+        self._check_new()
         cells = with_all_columns(snapshot.cells, snapshot.shape)
         self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1, snapshot.left_out)
 
@@ -91,14 +102,17 @@ class ParquetTable:
         manifest = self._manifest()
         shape = Shape.of(changes)
         if manifest is None:
+            self._check_new()
             self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
             return True
-        left = changes_after(changes, window, manifest["cursor"], _shape_of(manifest), self.path)
+        known = _shape_of(manifest)
+        left = changes_after(changes, window, manifest["cursor"], known, self.path)
         if left is None:
             return False
         version, left_out = int(manifest["version"]), manifest["left_out"]
         shape = without(shape, left_out)
-        old = self._spark.read.schema(cells_schema(shape)).parquet(self._cells_path(version))
+        schema = _still_of(known, shape, self.path)
+        old = self._spark.read.schema(schema).parquet(self._cells_path(version))
         cells = cells_of(left, shape).unionByName(with_all_columns(old, shape))
         self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
         return True
@@ -152,6 +166,15 @@ class ParquetTable:
             if name.startswith("v") and name < _name(version - self._keep + 1):
                 self._directory.remove(name)
 
+    def _check_new(self) -> None:
+        """Raise ``ConfigError`` if the directory has versions of a table whose manifest is gone."""
+        # A first version alone is what a run leaves behind that crashed before it wrote the manifest.
+        if lost := [n for n in self._directory.names() if n.startswith("v") and n[1:].isdigit() and n > _name(1)]:
+            raise ConfigError(
+                f"{self.path} has the version {lost[-1]} of a table, but lost its {MANIFEST}; put it back from a "
+                "backup, or create the table again in another directory"
+            )
+
     def _cells_path(self, version: int) -> str:
         return self._directory.sub(f"{_name(version)}/cells")
 
@@ -169,6 +192,25 @@ class ParquetTable:
         if found is None:
             raise ConfigError(f"there is no table in {self.path}; apply_changes creates it")
         return found
+
+
+def _still_of(known: Shape, shape: Shape, path: str) -> StructType:
+    """Return the cells of *shape* that files with *known* have. A column that was added again is another one.
+
+    Raises:
+        ConfigError: a column has another type than in the files, though it was not dropped.
+    """
+    before = {f.name: f.dataType for f in cells_schema(known).fields}
+    again = added_again(shape)
+    kept = []
+    for field in cells_schema(shape).fields:
+        type_ = before.get(field.name)
+        if type_ is not None and type_ != field.dataType:
+            if field.name in again:
+                continue
+            added_fields(field.name, type_, field.dataType, path)
+        kept.append(field)
+    return StructType(kept)
 
 
 def _name(version: int) -> str:
