@@ -44,7 +44,7 @@ def follow(
 
     ::
 
-        orders = MergeTable(spark, "lake.shop.orders", using="delta")
+        orders = MergeTable(spark, "shop.orders", using="delta")
         query = follow(spark, options, orders, checkpoint="/data/orders-checkpoint", trigger={"availableNow": True})
         query.awaitTermination()
 

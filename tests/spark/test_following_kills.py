@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import follow_spark
 import pytest
 import spark_history as h
-from spark_formats import TableFormat, named_again
+from spark_formats import TableFormat
 from sparkapps import SparkApp, at, more_files
 
 import rscylla
@@ -73,18 +73,15 @@ class Merged:
     def __init__(self, spark: SparkSession, table_format: TableFormat) -> None:
         name = table_format.table()
         self._spark, self._format = spark, table_format
-        self._directory = table_format.directory(name)
         self.given = {
             "name": name,
             "using": table_format.name,
-            "directory": str(self._directory),
             "settings": table_format.settings(),
         }
-        self.table = rs.MergeTable(spark, name)
+        self.table = rs.MergeTable(spark, name, using=table_format.name)
         self._version = 0
 
     def remember(self) -> None:
-        named_again(self._spark, self._format.name, self.table.name, self._directory)
         versions = self.table.versions()
         assert len({v.cursor for v in versions}) == len(versions), "each window was committed once"
         self._version = versions[-1].version

@@ -144,6 +144,24 @@ def test_columns_may_be_named_as_secrets_and_addresses_are(
     assert len(table.versions()) == 2
 
 
+def test_keys_may_be_dates_that_python_does_not_have_and_fields_of_types_may_have_any_name(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (\"a day\" date PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    made = Follower(spark, session, vnodes, "t")
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    day = 2**31 + 6_585_000  # of the year 19998, as CQL counts days
+    made.write(f'INSERT INTO ! ("a day", v) VALUES ({day}, 1) ?', f'INSERT INTO ! ("a day", v) VALUES ({day + 1}, 1) ?')
+    made.apply(table)
+    session.execute(f'CREATE TYPE {vnodes}.odd ("my field" int, "a:b" text)')
+    session.execute(f"ALTER TABLE {vnodes}.t ADD o frozen<odd>")
+    made.write(f'INSERT INTO ! ("a day", v, o) VALUES ({day}, 2, {{"my field": 7, "a:b": \'x\'}}) ?')
+    made.apply(table)
+    table.compact()
+    found = table.rows().selectExpr("unix_date(`a day`) AS day", "v", "o.`my field` AS f").orderBy("day").collect()
+    assert [tuple(row) for row in found] == [(6_585_000, 2, 7), (6_585_001, 1, None)]
+
+
 # ---------------------------------------------------------------- versions and maintenance
 
 

@@ -2,7 +2,7 @@
 
 Arguments: contact point, keyspace, table, checkpoint, the sink as JSON, and, if the query is to end at the head, "now".
 The sink is ``{"path": ...}`` for a ``ParquetTable``, or for a ``MergeTable``
-``{"name": ..., "using": ..., "directory": ..., "settings": {...}}``.
+``{"name": ..., "using": ..., "settings": {...}}``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from spark_formats import NOT_COMPILED, named_again
+from spark_formats import NOT_COMPILED
 from sparkapps import point
 
 from rscylla.spark import ensure_java
@@ -67,7 +67,6 @@ def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, e
     if "path" in sink:
         kept: Any = ParquetTable(spark, sink["path"], keep=1000)
     else:
-        named_again(spark, sink["using"], sink["name"], sink["directory"])
         kept = MergeTable(spark, sink["name"], using=sink["using"])
     trigger = {"availableNow": True} if end else None
     if end:

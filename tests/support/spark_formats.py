@@ -15,7 +15,7 @@ import attrs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FORMAT_CONFIG", "NOT_COMPILED", "TableFormat", "named_again", "one_at_a_time", "runs_here"]
+__all__ = ["FORMAT_CONFIG", "NOT_COMPILED", "TableFormat", "one_at_a_time", "runs_here"]
 
 FORMAT_CONFIG = {
     "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
@@ -42,11 +42,6 @@ class TableFormat:
         """Return the name of a table that does not exist."""
         return f"{self.catalog}.default.t_{uuid.uuid4().hex[:12]}"
 
-    def directory(self, name: str) -> Path:
-        """Return the directory of the table *name*, whether it exists or not."""
-        _, database, last = name.split(".")
-        return self.warehouse / last if self.name == "delta" else self.warehouse / database / last
-
     def restore(self, spark: SparkSession, name: str, version: int) -> None:
         """Take the table *name* back to an earlier version."""
         if self.name == "delta":
@@ -57,19 +52,12 @@ class TableFormat:
     def settings(self) -> dict[str, str]:
         """Return what a session of another process needs for these tables.
 
-        It finds those of Iceberg by name. Those of Delta Lake have names only in the session that created them, unless
-        it has a metastore; they have paths below ``warehouse``.
+        It finds those of Iceberg by name. Those of Delta Lake get their names again by ``MergeTable(using="delta")``.
         """
         from rscylla.spark import format_settings
 
         catalog = None if self.catalog == "spark_catalog" else self.catalog
         return FORMAT_CONFIG | format_settings(self.name, warehouse=str(self.warehouse), catalog=catalog)
-
-
-def named_again(spark: SparkSession, using: str, name: str, directory: str | Path) -> None:
-    """Give a table that another process created its name in the session *spark*, if the table exists."""
-    if using == "delta" and any(Path(directory, "_delta_log").glob("*.json")):
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{directory}'")
 
 
 def runs_here(name: str) -> bool:

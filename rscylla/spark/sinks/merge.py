@@ -55,6 +55,7 @@ from ..pipeline.cells import (
     with_all_columns,
     without,
 )
+from ..pipeline.files import Directory, has_files
 from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
 from ..pipeline.order import identity
 from ..pipeline.tables import added_fields, changes_after, purged, shape_json, shape_of
@@ -252,7 +253,22 @@ class MergeTable:
     # ------------------------------------------------------------ the table
 
     def _exists(self) -> bool:
-        return bool(self._spark.catalog.tableExists(self._name))
+        return bool(self._spark.catalog.tableExists(self._name)) or self._is_named_again()
+
+    def _is_named_again(self) -> bool:
+        """Give a table of Delta Lake its name, if there is none; return whether it has one now.
+
+        Without a metastore, names end with the application, but the tables stay where these names put them.
+        """
+        catalog, database, table = _parts(self._name, self._spark)
+        known = catalog == "spark_catalog" and has_files(self._spark)
+        if (self._using or "").lower() != "delta" or not known or not self._spark.catalog.databaseExists(database):
+            return False
+        location = f"{self._spark.catalog.getDatabase(database).locationUri.rstrip('/')}/{table}"
+        if not any(name.endswith(".json") for name in Directory(self._spark, f"{location}/_delta_log").names()):
+            return False
+        self._spark.sql(f"CREATE TABLE {self._name} USING delta LOCATION {text(location)}")
+        return True
 
     def _log(self) -> CommitLog:
         """Return the log of the table as it is now, with its properties."""
@@ -426,6 +442,13 @@ class MergeTable:
                 f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
                 "a ParquetTable"
             ) from e
+
+
+def _parts(name: str, spark: SparkSession) -> tuple[str, str, str]:
+    """Return catalog, database, and table of *name*; what it does not say is as in the session."""
+    *before, table = name.split(".")
+    database = before[-1] if before else spark.catalog.currentDatabase()
+    return before[0] if len(before) > 1 else spark.catalog.currentCatalog(), database, table
 
 
 @attrs.frozen
