@@ -1,7 +1,7 @@
 """``df.write.format("scylla-cdc")``: the executors write a DataFrame to a base table.
 
 Rows with the columns of the table are inserted; changes, which have ``cdc_operation``, are applied as ``ScyllaTable``
-does. Both can be repeated, so a task that Spark runs again does no harm.
+does. Changes carry their write times, so a task that Spark runs again does no harm; a row gets the time of its attempt.
 """
 
 from __future__ import annotations
