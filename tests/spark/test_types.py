@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import spark_history as h
 import spark_types
+from pyspark.sql import functions as F
+from spark_formats import TableFormat
 from spark_oracle import plain, sorted_parts
 
 import rscylla
@@ -137,11 +139,9 @@ def test_each_operation_gives_the_base_table(
     assert compared.shown(rs.history(changes).where("is_current")) == with_rows
 
     kept = rs.ParquetTable(spark, str(tmp_path / table))
-    times = sorted(row["cdc_timestamp"] for row in changes.select("cdc_timestamp").collect())
-    at = times[len(times) // 2]
-    at_us = changes.selectExpr(f"unix_micros(timestamp'{at.isoformat()}') AS at").first()["at"]
-    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) < {at_us}"), h.window(0, 0, at_us))
-    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) >= {at_us}"), h.window(0, at_us, end))
+    at_us, time_us = middle_of(changes), F.unix_micros("cdc_timestamp")
+    assert kept.apply(changes.where(time_us < at_us), h.window(0, 0, at_us))
+    assert kept.apply(changes.where(time_us >= at_us), h.window(0, at_us, end))
     assert compared.shown(kept.rows()) == want
 
     empty = kept.cells().limit(0)
@@ -154,6 +154,33 @@ def test_each_operation_gives_the_base_table(
     verdict = verify(session, session, keyspace, table, f"{keyspace}_copy", lag=timedelta(), ranges=2)
     assert verdict.same, [(d.kind, d.columns) for d in verdict.differences]
     changes.unpersist()
+
+
+@pytest.mark.parametrize("table", spark_types.TABLES)
+def test_a_table_with_merge_is_the_base_table(
+    spark: SparkSession,
+    session: Any,
+    options: Options,
+    written: tuple[str, int, int],
+    table_format: TableFormat,
+    table: str,
+) -> None:
+    keyspace, _, end = written
+    changes = load(spark, options(keyspace, table)).cache()
+    compared = Compared(session, keyspace, table)
+    kept = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    at_us = middle_of(changes)
+    time_us = F.unix_micros("cdc_timestamp")
+    assert kept.apply(changes.where(time_us < at_us), h.window(0, 0, at_us))
+    assert kept.apply(changes.where(time_us >= at_us), h.window(0, at_us, end))
+    assert compared.shown(kept.rows()) == compared.base()
+    changes.unpersist()
+
+
+def middle_of(changes: DataFrame) -> int:
+    """Return the write time of the change in the middle."""
+    times = sorted(row["us"] for row in changes.select(F.unix_micros("cdc_timestamp").alias("us")).collect())
+    return int(times[len(times) // 2])
 
 
 @pytest.mark.parametrize("table", [t for t in spark_types.TABLES if t != "r"])

@@ -21,6 +21,7 @@ from ...clock import SystemClock
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..pipeline.cells import quoted
+from ..settings import with_setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -219,16 +220,8 @@ class _DeltaLog(CommitLog):
 
     def vacuum(self, keep: timedelta) -> None:
         # The history then says which versions have lost files.
-        logged = "spark.databricks.delta.vacuum.logging.enabled"
-        before = self._spark.conf.get(logged, None)
-        self._spark.conf.set(logged, "true")
-        try:
+        with with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true"):
             self._spark.sql(f"VACUUM {self._name} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
-        finally:
-            if before is None:
-                self._spark.conf.unset(logged)
-            else:
-                self._spark.conf.set(logged, before)
 
     def _history(self, limit: str) -> list[Any]:
         from pyspark.sql import functions as F

@@ -26,13 +26,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     IntegralType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -59,6 +62,7 @@ from ..pipeline.files import Directory, has_files
 from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
 from ..pipeline.order import identity
 from ..pipeline.tables import added_fields, changes_after, purged, shape_json, shape_of
+from ..settings import planned_quickly
 from ..shape import Shape
 from ..windowing import Window
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, of_property, text, to_property
@@ -214,7 +218,7 @@ class MergeTable:
         if state is None or not state.cursor:
             raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
         shape, _ = self._shape(log, state)
-        return live_rows(with_all_columns(frame, shape), shape, second_of(at))
+        return live_rows(with_all_columns(_as_wanted(frame, shape), shape), shape, second_of(at))
 
     def versions(self) -> list[TableVersion]:
         """Return the versions of the table that windows and ``start_from`` committed, oldest first.
@@ -356,8 +360,9 @@ class MergeTable:
 
         A column that was dropped from the base table, and added again with another type, is a new one here, too.
         """
+        of_format = self._log().properties.get("rscylla.format", "")
         known = {f.name: f.dataType for f in self._spark.table(self._name).schema.fields}
-        wanted = {f.name: f.dataType for f in table_schema(shape).fields}
+        wanted = {f.name: stored_type(f.dataType, of_format) for f in table_schema(shape).fields}
         other = [n for n in wanted if n in known and known[n].simpleString() != wanted[n].simpleString()]
         again = added_again(shape)
         grown: list[tuple[str, DataType]] = []
@@ -365,7 +370,7 @@ class MergeTable:
             if name not in again:
                 grown += added_fields(name, known[name], wanted[name], self._name)
         if dropped := [n for n in other if n in again]:
-            if self._log().properties.get("rscylla.format") == "delta":
+            if of_format == "delta":
                 self._set(dict([_MAPPING]))
             self._spark.sql(f"ALTER TABLE {self._name} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
         added = [(quoted(n), t) for n, t in wanted.items() if n not in known or n in dropped] + grown
@@ -412,7 +417,7 @@ class MergeTable:
     def _merge(
         self, cells: DataFrame, shape: Shape, log: CommitLog, state: State, *, within: KeysWithin | None, whole: bool
     ) -> None:
-        table = self._spark.table(self._name)
+        table = _as_wanted(self._spark.table(self._name), shape)
         source = merge_source(table, cells, shape, second_of(None), whole=whole, within=within).alias(_SOURCE)
         target = self._name.rpartition(".")[2]
         names = table_schema(shape).names
@@ -433,7 +438,7 @@ class MergeTable:
             .insert(assigned)
         )
         try:
-            with log.committing(source.sparkSession, state):
+            with log.committing(source.sparkSession, state), planned_quickly(source.sparkSession):
                 merge.merge()
         except PySparkException as e:
             if "MERGE INTO" not in str(e):
@@ -523,6 +528,35 @@ def table_schema(shape: Shape) -> StructType:
     keys = len(shape.keys)
     values = [StructField(c.name, c.type) for c in shape.values]
     return StructType([*cells[:keys], *values, StructField(_LIVE, BooleanType()), *cells[keys:]])
+
+
+def stored_type(type_: DataType, of_format: str) -> DataType:
+    """Return the type of *type_* in tables of the format *of_format*; integers of Iceberg have 32 bits or more."""
+    if of_format != "iceberg":
+        return type_
+    match type_:
+        case ByteType() | ShortType():
+            return IntegerType()
+        case StructType():
+            return StructType([StructField(f.name, stored_type(f.dataType, of_format)) for f in type_.fields])
+        case ArrayType():
+            return ArrayType(stored_type(type_.elementType, of_format))
+        case MapType():
+            return MapType(stored_type(type_.keyType, of_format), stored_type(type_.valueType, of_format))
+        case _:
+            return type_
+
+
+def _as_wanted(table: DataFrame, shape: Shape) -> DataFrame:
+    """Return *table* with the integers of *shape* where its format has stored wider ones."""
+    known = {f.name: f.dataType.simpleString() for f in table.schema.fields}
+    narrower = {
+        f.name: F.col(quoted(f.name)).cast(f.dataType)
+        for f in table_schema(shape).fields
+        if known.get(f.name) == (stored := stored_type(f.dataType, "iceberg").simpleString())
+        and stored != f.dataType.simpleString()
+    }
+    return table.withColumns(narrower) if narrower else table
 
 
 def same_key(shape: Shape, source: str, target: str) -> Column:
