@@ -45,3 +45,17 @@ def test_a_writer_that_is_killed_between_a_file_and_its_checksum_does_no_harm(
     checksum.write_bytes(before)
     assert directory.read_json("state.json") == {"n": 1_000}
     assert directory.names() == [".state.json.crc", "state.json"]
+
+
+def test_a_file_is_there_where_a_file_system_deletes_it_before_the_new_one_gets_its_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As object stores do; a writer may be killed in between."""
+    directory, file = Directory(spark, str(tmp_path)), tmp_path / "state.json"
+    (tmp_path / "state.json.new").write_text('{"n": ')
+    assert directory.read_json("state.json") is None, "the first one was not written to its end"
+    directory.write_json("state.json", {"n": 1})
+    file.rename(tmp_path / "state.json.new")
+    assert directory.read_json("state.json") == {"n": 1}
+    directory.write_json("state.json", {"n": 2})
+    assert directory.read_json("state.json") == {"n": 2}

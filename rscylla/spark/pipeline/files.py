@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Directory", "has_files"]
 
 
+_NEW = ".new"
+"""What the name of a file ends with until it replaces the old one."""
+
+
 def has_files(spark: SparkSession) -> bool:
     """Whether *spark* gives access to files: a classic session, and not one of Spark Connect."""
     return getattr(spark, "_jvm", None) is not None
@@ -60,11 +64,18 @@ class Directory:
             stream.close()
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the object in the file *name*, or None if there is no such file."""
-        text = self.read_text(name)
+        """Return the object that ``write_json`` wrote last to the file *name*, or None if there is none."""
+        # Object stores delete the old file before they rename the new one; a crash or a reader may come in between.
+        found_in = next((n for n in (name, name + _NEW, name) if self._fs.exists(self._at(n))), None)
+        text = None if found_in is None else self.read_text(found_in)
         if text is None:
             return None
-        found = json.loads(text)
+        try:
+            found = json.loads(text)
+        except ValueError:
+            if found_in == name:
+                raise
+            return None  # the first one, which was not written to its end
         if not isinstance(found, dict):
             raise ConfigError(
                 f"{self.sub(name)} was not written by rscylla; check that the directory belongs to this table"
@@ -73,7 +84,7 @@ class Directory:
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write *value* to the file *name* atomically: a reader sees either the old file or the new one."""
-        temporary = self._at(name + ".new")
+        temporary = self._at(name + _NEW)
         stream = self._fs.create(temporary, True)
         try:
             stream.write(json.dumps(value, separators=(",", ":")).encode())
@@ -81,7 +92,7 @@ class Directory:
             stream.close()
         if self._is_local:  # as rename(2); FileContext would delete the old file first
             if not self._fs.rename(temporary, self._at(name)):
-                raise OSError(f"{self.sub(name)}.new could not be renamed to replace {name}")
+                raise OSError(f"{self.sub(name)}{_NEW} could not be renamed to replace {name}")
             return
         # FileContext, because FileSystem.rename does not replace a file that is there.
         options = self._jvm.org.apache.hadoop.fs.Options

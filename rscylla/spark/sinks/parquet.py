@@ -3,12 +3,12 @@
 It is a directory:
 
     _rscylla.json         the current version and its cursor; replaced atomically
-    v00000012/rows        the rows of the table, for any reader of Parquet
-    v00000012/cells       the same rows with write times, which are merged with the next window
+    v00000012-ID/rows     the rows of the table, for any reader of Parquet
+    v00000012-ID/cells    the same rows with write times, which are merged with the next window
 
-A version is written completely before ``_rscylla.json`` names it, so readers see either version, and a crash leaves a
-directory that the next run overwrites. Windows arrive in the order of write times, so after a window is merged, its
-deletes and the cells that they hide are dropped.
+A version is written completely before ``_rscylla.json`` names it, so readers see either version. A crash leaves a
+directory that no manifest names; it is removed when its version is too old to be kept. Windows arrive in the order of
+write times, so after a window is merged, its deletes and the cells that they hide are dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -36,6 +37,7 @@ from ..pipeline.cells import (
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
 from ..pipeline.tables import added_fields, changes_after, purged, shape_json, shape_of
+from ..settings import planned_quickly
 from ..shape import Shape
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ __all__ = ["ParquetTable"]
 
 MANIFEST = "_rscylla.json"
 
-VERSION = 2
+VERSION = 3
 
 
 class ParquetTable:
@@ -112,7 +114,7 @@ class ParquetTable:
         version, left_out = int(manifest["version"]), manifest["left_out"]
         shape = without(shape, left_out)
         schema = _still_of(known, shape, self.path)
-        old = self._spark.read.schema(schema).parquet(self._cells_path(version))
+        old = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
         cells = cells_of(left, shape).unionByName(with_all_columns(old, shape))
         self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
         return True
@@ -132,30 +134,27 @@ class ParquetTable:
         """Return the cells of the table, for ``latest(..., base=...)``."""
         manifest = self._needed()
         schema = cells_schema(_shape_of(manifest))
-        found = self._spark.read.schema(schema).parquet(self._cells_path(int(manifest["version"])))
+        found = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
         return saying_left_out(found, manifest["left_out"])
 
     @property
     def rows_path(self) -> str:
         """Directory of the Parquet files with the rows of the current version."""
-        return self._directory.sub(f"{_name(int(self._needed()['version']))}/rows")
+        return self._directory.sub(f"{self._needed()['directory']}/rows")
 
     # ------------------------------------------------------------ files
 
     def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int, left_out: Collection[str] = ()) -> None:
-        second = second_of(None)
-        alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
-        # Overwritten: a run that crashed may have left a part of this version.
-        alive.write.mode("overwrite").parquet(self._cells_path(version))
-        # Read back from the files: otherwise, Spark would compute the merge again for the rows.
-        written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
-        rows = live_rows(written, shape, second, deletes=False)
-        rows.write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
+        # Its own name: another run may have crashed in this version, or, cut off and replaced, still write it.
+        directory = f"{_name(version)}-{uuid4().hex[:12]}"
+        with planned_quickly(self._spark):
+            self._write_files(directory, cells, shape)
         self._directory.write_json(
             MANIFEST,
             {
                 "v": VERSION,
                 "version": version,
+                "directory": directory,
                 "cursor": cursor,
                 "shape": shape_json(shape),
                 "left_out": sorted(left_out),
@@ -166,17 +165,27 @@ class ParquetTable:
             if name.startswith("v") and name < _name(version - self._keep + 1):
                 self._directory.remove(name)
 
+    def _write_files(self, directory: str, cells: DataFrame, shape: Shape) -> None:
+        second = second_of(None)
+        path = self._directory.sub(f"{directory}/cells")
+        alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
+        alive.write.parquet(path)
+        # Read back from the files: otherwise, Spark would compute the merge again for the rows.
+        written = self._spark.read.schema(alive.schema).parquet(path)
+        rows = live_rows(written, shape, second, deletes=False)
+        rows.write.parquet(self._directory.sub(f"{directory}/rows"))
+
     def _check_new(self) -> None:
         """Raise ``ConfigError`` if the directory has versions of a table whose manifest is gone."""
         # A first version alone is what a run leaves behind that crashed before it wrote the manifest.
-        if lost := [n for n in self._directory.names() if n.startswith("v") and n[1:].isdigit() and n > _name(1)]:
+        if lost := [n for n in self._directory.names() if n.startswith("v") and n > _name(2)]:
             raise ConfigError(
                 f"{self.path} has the version {lost[-1]} of a table, but lost its {MANIFEST}; put it back from a "
                 "backup, or create the table again in another directory"
             )
 
-    def _cells_path(self, version: int) -> str:
-        return self._directory.sub(f"{_name(version)}/cells")
+    def _cells_path(self, manifest: dict[str, Any]) -> str:
+        return self._directory.sub(f"{manifest['directory']}/cells")
 
     def _manifest(self) -> dict[str, Any] | None:
         found = self._directory.read_json(MANIFEST)
