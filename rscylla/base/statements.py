@@ -1,4 +1,4 @@
-"""Changes of a log as CQL that repeats them elsewhere: texts, and the bytes of the log as values. Pure.
+"""Changes of a log as CQL that repeats them elsewhere, and rows: texts, and bytes as values. Pure.
 
 Nothing is decoded on the way, so nothing is lost. Every statement carries the timestamp of the change, and what it
 writes the TTL; to apply it twice, or after its successors, is the same as to apply it once.
@@ -25,13 +25,15 @@ from typing import Final
 
 import attrs
 
+from .. import _timeuuid as tu
 from ..cdc.rows import Cells, Layout, ValueColumn
+from ..cdc.table import Table
 from ..errors import CannotReplicate
 from ..event import Operation
 from ..types import collection_cells, quote_name, sample_of, sized_cells
 from .queries import equal
 
-__all__ = ["UNSET", "ChangeWriter", "Unset", "Value", "Write", "insert_into", "remaining_ttl"]
+__all__ = ["UNSET", "ChangeWriter", "RowWriter", "Unset", "Value", "Write", "remaining_ttl"]
 
 
 class Unset(enum.Enum):
@@ -61,11 +63,6 @@ def remaining_ttl(ttl_s: int, timestamp_us: int, now_us: int) -> int:
     """
     age_s = max(0, (now_us - timestamp_us) // 1_000_000)
     return ttl_s and max(1, ttl_s - age_s)
-
-
-def insert_into(table: str, names: Sequence[str]) -> str:
-    """Return the INSERT of the columns *names* into *table*, with a marker for each."""
-    return f"INSERT INTO {table} ({', '.join(map(quote_name, names))}) VALUES ({', '.join('?' * len(names))})"
 
 
 _BIGINT = struct.Struct(">q")
@@ -145,7 +142,7 @@ class ChangeWriter:
 
     def _insert_cql(self) -> str:
         columns = (*self._layout.keys, *self._regular)
-        return f"{insert_into(self._table, [c.name for c in columns])} {_USING}"
+        return f"{_insert_into(self._table, [c.name for c in columns])} {_USING}"
 
     def _update_cql(self, columns: Sequence[ValueColumn], keys: Sequence[ValueColumn]) -> str:
         return self._set(", ".join(f"{quote_name(c.name)} = ?" for c in columns), keys)
@@ -237,6 +234,54 @@ class ChangeWriter:
         return where, values
 
 
+class RowWriter:
+    """Makes the statements that insert whole rows, all with one write time. Immutable; any thread may use it.
+
+    To write a row again is to write it once, also from another process: each element of a list that is not frozen has
+    an id that is made of the write time and its index, where the database would make a new one each time.
+
+    Args:
+        table: where the statements write.
+        names: columns whose values are given, among them those of the primary key.
+        timestamp_us: the write time.
+    """
+
+    def __init__(self, table: Table, names: Sequence[str], timestamp_us: int) -> None:
+        columns = {c.name: c for c in table.columns}
+        self._at = _BIGINT.pack(timestamp_us)
+        self._ticks = tu.us_to_ticks(timestamp_us).to_bytes(8, "big")
+        self._insert = f"{_insert_into(table.full_name, names)} USING TIMESTAMP ?"
+        self._lists: list[tuple[int, str, list[int]]] = []
+        for index, name in enumerate(names):
+            column = columns[name]
+            if column.is_multicell and column.type.kind == "list":
+                keys = [c.name for c in (table.partition_key if column.kind == "static" else table.key)]
+                what = f"UPDATE {table.full_name} USING TIMESTAMP ? SET {_element_of(name)} WHERE {equal(keys)}"
+                self._lists.append((index, what, [names.index(key) for key in keys]))
+
+    def writes(self, values: Sequence[bytes | None]) -> list[Write]:
+        """Return the statements that insert a row, whose *values* are in the order of the names; None deletes."""
+        whole = list(values)
+        elements = []
+        for index, what, keys in self._lists:
+            raw = whole[index]
+            whole[index] = None  # the database clears a microsecond before the write time
+            key = [values[i] for i in keys]
+            for number, item in enumerate([] if raw is None else collection_cells(raw)):
+                id_ = tu.of_order_key(self._ticks + number.to_bytes(8, "big"))
+                elements.append(Write(what, (self._at, id_, item, *key)))
+        return [Write(self._insert, (*whole, self._at)), *elements]
+
+
+def _insert_into(table: str, names: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({', '.join(map(quote_name, names))}) VALUES ({', '.join('?' * len(names))})"
+
+
+def _element_of(name: str) -> str:
+    """Return the assignment of an element of the list *name*: markers for its timeuuid, and for its value."""
+    return f"{quote_name(name)}[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ?"
+
+
 def _values_of(keys: Sequence[ValueColumn], cells: Cells) -> list[bytes | None]:
     return [cells[c.index] for c in keys]
 
@@ -270,7 +315,7 @@ def _edits(column: ValueColumn, cells: Cells) -> Iterator[tuple[str, tuple[Value
             if gone is not None:
                 yield f"{name} = {name} - ?", (gone,)
         case "list":
-            element = f"{name}[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ?"
+            element = _element_of(column.name)
             items = [] if raw is None else collection_cells(raw, 2)
             for key, value in zip(items[::2], items[1::2], strict=True):
                 yield element, (key, value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import spark_history as h
+from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -127,6 +128,49 @@ def test_a_row_without_its_key_is_refused(session: Any, options: Callable[..., d
     )
     with pytest.raises(rscylla.CannotReplicate, match="no value in the key column 'k'"):
         writer.write(iter([batch]))
+
+
+def test_an_attempt_that_writes_again_or_late_changes_nothing(
+    session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    """Spark may repeat a task, and an attempt that it gave up may write after the job has ended."""
+    import pyarrow as pa
+
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, a int, l list<int>, m map<text, int>)")
+    schema = pa.schema(
+        [("k", pa.int32()), ("a", pa.int32()), ("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int32()))]
+    )
+    rows = [{"k": k, "a": 1, "l": [3, 1, 3], "m": [("x", 1)]} for k in range(2)]
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    writer = source_of(sink(options, vnodes, "t")).writer(from_arrow_schema(schema), overwrite=False)
+    again = cloudpickle.loads(cloudpickle.dumps(writer))  # as each task gets it
+    written = f"SELECT k, a, l, m, writetime(a) FROM {vnodes}.t"
+    writer.write(iter([batch]))
+    first = sorted(session.execute(written))
+    assert [(r.k, r.a, r.l, dict(r.m)) for r in first] == [(k, 1, [3, 1, 3], {"x": 1}) for k in range(2)]
+    again.write(iter([batch]))
+    assert sorted(session.execute(written)) == first
+    session.execute(f"UPDATE {vnodes}.t SET a = 2, l = [5], m['x'] = 2 WHERE k = 1")
+    again.write(iter([batch]))
+    found = {r.k: (r.a, r.l, dict(r.m)) for r in session.execute(written)}
+    assert found == {0: (1, [3, 1, 3], {"x": 1}), 1: (2, [5], {"x": 2})}
+    next_job = source_of(sink(options, vnodes, "t")).writer(from_arrow_schema(schema), overwrite=False)
+    next_job.write(iter([batch]))
+    assert session.execute(f"SELECT a, l FROM {vnodes}.t WHERE k = 1").one() == (1, [3, 1, 3])
+
+
+def test_a_time_in_a_key_has_milliseconds(session: Any, options: Callable[..., dict[str, str]], vnodes: str) -> None:
+    import pyarrow as pa
+
+    session.execute(f"CREATE TABLE {vnodes}.t (k timestamp PRIMARY KEY, a timestamp)")
+    schema = pa.schema([("k", pa.timestamp("us", "UTC")), ("a", pa.timestamp("us", "UTC"))])
+    writer = source_of(sink(options, vnodes, "t")).writer(from_arrow_schema(schema), overwrite=False)
+    writer.write(iter([pa.RecordBatch.from_pydict({"k": [5_000], "a": [7_001]}, schema)]))
+    with pytest.raises(rscylla.CannotReplicate, match=r"microseconds in the key column 'k'.*date_trunc"):
+        writer.write(iter([pa.RecordBatch.from_pydict({"k": [5_001], "a": [7_000]}, schema)]))
+    assert [(r.k.microsecond, r.a.microsecond) for r in session.execute(f"SELECT * FROM {vnodes}.t")] == [
+        (5_000, 7_000)
+    ]
 
 
 def test_varints_and_decimals_may_be_decimals_of_any_digits(

@@ -1,7 +1,8 @@
 """``df.write.format("scylla-cdc")``: the executors write a DataFrame to a base table.
 
 Rows with the columns of the table are inserted; changes, which have ``cdc_operation``, are applied as ``ScyllaTable``
-does. Changes carry their write times, so a task that Spark runs again does no harm; a row gets the time of its attempt.
+does. Changes carry their write times, and rows that of their job, so a task that Spark runs again, or gives up while it
+still writes, does no harm.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ...base.statements import Write, insert_into
+from ...base.statements import RowWriter, Write
 from ...cdc.table import Table
-from ...clock import Clock
+from ...clock import Clock, SystemClock
 from ...errors import CannotReplicate, ConfigError
 from ...types import Type, encoder_for, native
 from ...types.arrow import arrow_type
@@ -58,7 +59,7 @@ def writer_for(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         changes = ChangesWriter(*place, Shape.of_schema(schema))
         changes.check()
         return ScyllaWriter(changes)
-    rows = RowsWriter(*place, tuple(schema.names))
+    rows = RowsWriter(*place, tuple(schema.names), SystemClock().now_us())
     rows.check(schema)
     return ScyllaWriter(rows)
 
@@ -77,9 +78,13 @@ class ScyllaWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 @attrs.frozen
 class RowsWriter(TableWriter):
-    """Inserts rows with the columns *names*. A null is written, too: it deletes the value that was there."""
+    """Inserts rows with the columns *names*. A null is written, too: it deletes the value that was there.
+
+    ``written_us`` is the write time of all of them, whichever task writes them, and however often.
+    """
 
     names: tuple[str, ...]
+    written_us: int
 
     def check(self, schema: StructType) -> None:
         """Check that the table can take rows of *schema*.
@@ -113,18 +118,31 @@ class RowsWriter(TableWriter):
     def writes_to(self, target: Table, clock: Clock) -> Callable[[Mapping[str, Any]], list[Write]]:
         types = {c.name: c.type for c in target.columns}
         encoders = [(name, encoder_for(types[name], arrow=True)) for name in self.names]
-        keys = frozenset(c.name for c in target.columns if c.in_key)
+        keys = {c.name: c.type.kind for c in target.columns if c.in_key}
         table = target.full_name
-        cql = insert_into(table, self.names)
+        writer = RowWriter(target, self.names, self.written_us)
 
         def value(name: str, encode: Any, of: Any) -> bytes | None:
-            if of is None and name in keys:
-                raise CannotReplicate(
-                    f"a row for {target.full_name} has no value in the key column {name!r}; filter it"
-                )
+            if name in keys:
+                _check_key(name, keys[name], of, table)
             return None if of is None else tried(encode, name, of, table)
 
-        return lambda row: [Write(cql, tuple([value(name, encode, row[name]) for name, encode in encoders]))]
+        return lambda row: writer.writes([value(name, encode, row[name]) for name, encode in encoders])
+
+
+def _check_key(name: str, kind: str, value: Any, table: str) -> None:
+    """Raise ``CannotReplicate`` if *value* cannot be in the key column *name*, or would be that of another row."""
+    if value is None:
+        raise CannotReplicate(f"a row for {table} has no value in the key column {name!r}; filter it")
+    if kind == "timestamp" and value % 1000 and abs(value) < _ENDS_US:
+        raise CannotReplicate(
+            f"a row for {table} has microseconds in the key column {name!r}, which has milliseconds in CQL, so that "
+            f"rows would become one; use date_trunc('MILLISECOND', {name})"
+        )
+
+
+_ENDS_US = 2**63 - 1
+"""The ends of Spark's time stand for whatever lies beyond; see ``rscylla.types.arrow``."""
 
 
 def _fits(given: DataType, want: DataType, type_: Type) -> bool:

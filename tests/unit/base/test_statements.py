@@ -9,9 +9,10 @@ import pytest
 from fakelog import columns_of, integer
 
 from rscylla import CannotReplicate, Operation
-from rscylla.base.statements import UNSET, ChangeWriter, Write, remaining_ttl
+from rscylla import _timeuuid as tu
+from rscylla.base.statements import UNSET, ChangeWriter, RowWriter, Write, remaining_ttl
 from rscylla.cdc.rows import Cells, Layout
-from rscylla.cdc.table import BaseColumn, LoggedTable
+from rscylla.cdc.table import BaseColumn, LoggedTable, Table
 
 BASE = (
     ("pk", "partition_key", "int"),
@@ -311,3 +312,48 @@ def test_what_is_overwritten_is_written_as_a_whole_and_the_elements_of_a_list_ea
 def replayed(operation: Operation, values: Mapping[str, bytes | None]) -> list[Write]:
     cells = tuple({"pk": ONE, **values}.get(c.name) for c in PARTS_LAYOUT.columns)
     return ChangeWriter(PARTS_LAYOUT, "shop", "copy", {"pk", "st", "m", "l", "u"}).writes(operation, 7, 0, cells)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def list_of(*numbers: int) -> bytes:
+    return len(numbers).to_bytes(4, "big") + b"".join(b"\0\0\0\4" + integer(n) for n in numbers)
+
+
+def test_a_row_is_inserted_with_its_time_and_its_lists_element_by_element() -> None:
+    kinds = (
+        ("pk", "partition_key", "int"),
+        ("ck", "clustering", "int"),
+        ("v", "regular", "int"),
+        ("l", "regular", "list<int>"),
+        ("f", "regular", "frozen<list<int>>"),
+        ("s", "static", "list<int>"),
+    )
+    table = Table("shop", "t", [BaseColumn(n, k, at, t) for at, (n, k, t) in enumerate(kinds)])
+    names = ("l", "pk", "ck", "v", "f", "s")
+    row_of = [list_of(7, 8), integer(1), integer(2), None, list_of(3), list_of(9)]
+    writes = RowWriter(table, names, 1_000_000).writes(row_of)
+    at = (1_000_000).to_bytes(8, "big")
+    assert writes[0] == Write(
+        "INSERT INTO shop.t (l, pk, ck, v, f, s) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
+        (None, integer(1), integer(2), None, list_of(3), None, at),
+    )
+    element = "UPDATE shop.t USING TIMESTAMP ? SET {}[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ? WHERE {}"
+    in_row, in_partition = element.format("l", "pk = ? AND ck = ?"), element.format("s", "pk = ?")
+    assert [w.cql for w in writes[1:]] == [in_row, in_row, in_partition]
+    assert [w.values[2:] for w in writes[1:]] == [
+        (integer(7), integer(1), integer(2)),
+        (integer(8), integer(1), integer(2)),
+        (integer(9), integer(1)),
+    ]
+    ids = [w.values[1] for w in writes[1:3]]
+    assert all(isinstance(i, bytes) and tu.ticks_to_us(tu.ticks_of(i)) == 1_000_000 for i in ids)
+    assert ids == sorted(set(ids), key=tu.order_key), "in the order of the list"  # type: ignore[arg-type]
+    assert RowWriter(table, names, 1_000_000).writes(row_of) == writes, "the same ids each time"
+
+
+def test_a_row_without_a_value_in_its_list_deletes_it() -> None:
+    table = Table("shop", "t", [BaseColumn("k", "partition_key", 0, "int"), BaseColumn("l", "regular", 0, "list<int>")])
+    [write] = RowWriter(table, ("k", "l"), 7).writes([integer(1), None])
+    assert write.values == (integer(1), None, (7).to_bytes(8, "big"))
