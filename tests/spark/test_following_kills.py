@@ -6,10 +6,6 @@ import json
 import os
 import random
 import shutil
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,24 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWar
 
 KILLS = int(os.environ.get("RSCYLLA_FOLLOW_KILLS", "2"))
 SEEDS = range(int(os.environ.get("RSCYLLA_FOLLOW_SEEDS", "1")))
-
-
-@contextmanager
-def written_beside(session: Any, statements: Iterator[str]) -> Iterator[None]:
-    """Write one after the other during the block."""
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.wait(0.02):
-            session.execute(next(statements))
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        try:
-            yield
-        finally:
-            stop.set()
-        writing.result()
 
 
 class Files:
@@ -126,11 +104,11 @@ def _follow_and_kill(
     moments = [at("applied", nth=(1, 2)), more_files(checkpoint / "offsets", by=(1, 2)), at("applying", nth=(1, 3))]
     first = KILLS - KILLS // 2
 
-    with written_beside(session, made):
+    with h.written_beside(session, made):
         app.run_until_done(dice, kills=first, moments=moments, last=["now"])
     sink.remember()
     shutil.rmtree(checkpoint)
-    with written_beside(session, made):
+    with h.written_beside(session, made):
         others = [moments[(first + n) % len(moments)] for n in range(len(moments))]
         app.run_until_done(dice, kills=KILLS // 2, moments=others, last=["now"])
     shutil.rmtree(checkpoint)

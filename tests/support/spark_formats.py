@@ -42,6 +42,11 @@ class TableFormat:
         """Return the name of a table that does not exist."""
         return f"{self.catalog}.default.t_{uuid.uuid4().hex[:12]}"
 
+    def files_of(self, name: str) -> Path:
+        """Return the directory with the data files of the table *name*."""
+        _, database, table = name.split(".")
+        return self.warehouse / table if self.name == "delta" else self.warehouse / database / table / "data"
+
     def restore(self, spark: SparkSession, name: str, version: int) -> None:
         """Take the table *name* back to an earlier version."""
         if self.name == "delta":

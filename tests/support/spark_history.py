@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -67,6 +70,24 @@ def passed(time_us: int) -> None:
     clock = rscylla.SystemClock()
     while clock.now_us() <= time_us + 2_000:
         clock.wait(rscylla.Stop(), 0.05)
+
+
+@contextmanager
+def written_beside(session: Any, statements: Iterator[str]) -> Iterator[None]:
+    """Write one after the other during the block."""
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            session.execute(next(statements))
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            yield
+        finally:
+            stop.set()
+        writing.result()
 
 
 def window(generation: int, start_us: int, end_us: int) -> rscylla.spark.Window:
@@ -153,10 +174,10 @@ def _of_e(rng: random.Random, using: _Using, lists: bool) -> str | None:
 # ---------------------------------------------------------------- rows to compare
 
 
-def rows_of(session: Any, keyspace: str, table: str) -> list[tuple[Any, ...]]:
+def rows_of(session: Any, keyspace: str, table: str, *, drop: Sequence[str] = ()) -> list[tuple[Any, ...]]:
     """Return the rows of a base table, in a common form and order."""
     found = session.execute(f"SELECT * FROM {keyspace}.{table}")
-    names = sorted(found.column_names)
+    names = sorted(n for n in found.column_names if n not in drop)
     return common((dict(zip(found.column_names, row, strict=True)) for row in found), names)
 
 

@@ -138,11 +138,16 @@ class Moment:
     nth: tuple[int, int] = (1, 1)
 
 
-def more_files(directory: Path, *, by: tuple[int, int] = (1, 3)) -> Moment:
-    """When *directory*, such as ``commits`` of a checkpoint, has so many more numbered files than at the start."""
+def more_files(
+    directory: Path, *, by: tuple[int, int] = (1, 3), are: Callable[[Path], bool] = lambda p: p.name.isdigit()
+) -> Moment:
+    """When *directory*, such as ``commits`` of a checkpoint, has so many more files than at the start.
+
+    Those that count are numbered ones, or those of which *are* is true.
+    """
 
     def count() -> int:
-        return sum(p.name.isdigit() for p in directory.glob("*"))
+        return sum(map(are, directory.glob("*")))
 
     def arm(dice: random.Random) -> Callable[[], bool]:
         goal = count() + dice.randint(*by)
