@@ -147,7 +147,7 @@ class ParquetTable:
     def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int, left_out: Collection[str] = ()) -> None:
         # Its own name: another run may have crashed in this version, or, cut off and replaced, still write it.
         directory = f"{_name(version)}-{uuid4().hex[:12]}"
-        with planned_quickly(self._spark):
+        with planned_quickly(cells.sparkSession):  # a micro-batch has a session of its own
             self._write_files(directory, cells, shape)
         self._directory.write_json(
             MANIFEST,
@@ -171,7 +171,7 @@ class ParquetTable:
         alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
         alive.write.parquet(path)
         # Read back from the files: otherwise, Spark would compute the merge again for the rows.
-        written = self._spark.read.schema(alive.schema).parquet(path)
+        written = cells.sparkSession.read.schema(alive.schema).parquet(path)
         rows = live_rows(written, shape, second, deletes=False)
         rows.write.parquet(self._directory.sub(f"{directory}/rows"))
 
