@@ -21,14 +21,13 @@ from .checkpoint import Batch, Checkpoint
 from .failures import spark_errors
 from .options import Options, renamed
 from .sinks.sink import Sink
+from .source import registered_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 __all__ = ["checkpoint_cursor", "follow"]
-
-FORMAT = "scylla-cdc"
 
 
 def follow(
@@ -82,7 +81,8 @@ def follow(
         elif cursor:
             given["startingposition"] = cursor
         batches = _Batches(position, sink)
-        writer = spark.readStream.format(FORMAT).options(**given).load().writeStream.foreachBatch(batches)
+        source = registered_again(spark)
+        writer = spark.readStream.format(source).options(**given).load().writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint)
         if name is not None:
             writer = writer.queryName(name)

@@ -6,6 +6,7 @@ no state, so the ``SpanRead`` and the partition's ``Span`` contain everything th
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
@@ -65,6 +66,24 @@ def register(spark: Any) -> None:
     """
     _use_this_python(spark)
     spark.dataSource.register(ScyllaCdcDataSource)
+
+
+def registered_again(spark: Any) -> str:
+    """Register the source under another name, and return that.
+
+    A query that runs beside others needs it: Spark keeps the environment of a source's Python processes in a map that
+    its streams write to without a lock, and all queries of one name share it. If two of them start at the same time,
+    the map may break, and no query of the application can run any more ("Illegal size of collection").
+    """
+    name = f"{NAME}-{next(_numbers)}"
+    _use_this_python(spark)
+    spark.dataSource.register(
+        type("ScyllaCdcDataSource", (ScyllaCdcDataSource,), {"name": classmethod(lambda _: name)})
+    )
+    return name
+
+
+_numbers = itertools.count(1)
 
 
 def _use_this_python(spark: Any) -> None:

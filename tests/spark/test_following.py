@@ -6,11 +6,13 @@ import itertools
 import random
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import spark_history as h
+from prometheus_client import CollectorRegistry
 from spark_formats import TableFormat
 from spark_oracle import events_of
 from sparkapps import SPARK_GAVE_UP, wait_until
@@ -155,6 +157,46 @@ def test_a_query_whose_table_gets_a_column_ends_and_has_it_after_it_was_started_
     h.passed(rscylla.SystemClock().now_us())
     run(spark, given, table, checkpoint)
     assert h.rows_in(table.rows()) == h.rows_of(session, vnodes, "t")
+
+
+def test_a_query_that_fails_beside_another_starts_again_and_both_have_all_rows(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
+) -> None:
+    insert = table_of_ids(session, vnodes)
+    session.execute(f"CREATE TABLE {vnodes}.u (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    given = options(vnodes, "t", parallelism="1")
+    shared = {name: value for name, value in given.items() if name not in ("keyspace", "table")}
+    sinks = {f"{vnodes}.{table}": Kept() for table in "tu"}
+    store = MemoryCursorStore()
+    sinks[f"{vnodes}.t"].fails = "between"
+    service = rs.follow_tables(
+        spark,
+        shared,
+        list(sinks),
+        sinks.__getitem__,
+        checkpoints=str(tmp_path),
+        store=store,
+        registry=CollectorRegistry(),
+        restarts=rscylla.Restarts(give_up="park", backoff=rscylla.Backoff(initial=timedelta(milliseconds=1))),
+    )
+    with service:
+        for first in (0, 10):
+            session.execute(f"INSERT INTO {vnodes}.u (id) VALUES ({first})")
+            insert(first, first + 1)
+            wanted = {f"{vnodes}.t": [0, 1, 10, 11], f"{vnodes}.u": [0, 10]}
+            wait_until(
+                lambda f=first, w=wanted: all(sinks[n].ids == [i for i in ids if i <= f + 1] for n, ids in w.items()),
+                lambda: f"{ {name: sink.ids for name, sink in sinks.items()} } {service.facts()}",
+                seconds=60,
+            )
+        cursors = {name: sink.cursor for name, sink in sinks.items()}
+        wait_until(
+            lambda: all(cursor_key(store.get_cursor(f"spark.{n}")) >= cursor_key(c) for n, c in cursors.items()),
+            "the store does not get the cursors",
+        )
+        restarts = {lane.source: lane.restarts for lane in service.facts().lanes}
+    assert restarts[f"{vnodes}.t"] >= 1
+    assert service.exit_code == 0
 
 
 @pytest.mark.usefixtures("not_compiled")

@@ -123,3 +123,28 @@ def _follow_and_kill(
     found = sink.table.rows()
     assert "late" in found.columns
     assert h.rows_in(found) == h.rows_of(session, vnodes, "t")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_several_tables_of_one_application_are_their_base_tables_over_kills(
+    spark: SparkSession, session: Any, scylla_process: Any, vnodes: str, tmp_path: Path, seed: int
+) -> None:
+    h.create(session, vnodes)
+    dice = random.Random(seed)
+    made = h.writes(dice, vnodes, 10**9, iter(rscylla.SystemClock().now_us, None))
+    point = f"{scylla_process.contact_points[0]}:{scylla_process.port}"
+    path, checkpoints = tmp_path / "lake", tmp_path / "checkpoints"
+    arguments = [point, vnodes, ",".join(h.TABLES), str(checkpoints), json.dumps({"path": str(path)})]
+    app = SparkApp(follow_spark.__file__, *arguments, evidence=tmp_path / "evidence")
+    moments = [at("applied", nth=(2, 6)), more_files(checkpoints / f"{vnodes}.t" / "offsets", by=(1, 2))]
+    with h.written_beside(session, made):
+        app.run_until_done(dice, kills=KILLS, moments=moments, last=["now"])
+    h.passed(rscylla.SystemClock().now_us())
+    app.run("now")
+    assert len(app.kills) == KILLS
+    for name in h.TABLES:
+        table = rs.ParquetTable(spark, str(path / f"{vnodes}.{name}"))
+        assert h.rows_in(table.rows()) == h.rows_of(session, vnodes, name)
+        cursor = rs.checkpoint_cursor(spark, str(checkpoints / f"{vnodes}.{name}"))
+        assert cursor_key(cursor) == cursor_key(table.cursor)

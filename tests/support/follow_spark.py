@@ -2,7 +2,8 @@
 
 Arguments: contact point, keyspace, table, checkpoint, the sink as JSON, and, if the query is to end at the head, "now".
 The sink is ``{"path": ...}`` for a ``ParquetTable``, or for a ``MergeTable``
-``{"name": ..., "using": ..., "settings": {...}}``.
+``{"name": ..., "using": ..., "settings": {...}}``. Several tables, as ``a,b``, are followed by ``follow_tables``: each
+has its ``ParquetTable`` and its checkpoint in a directory of the paths.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, e
     ensure_java()
     from pyspark.sql import SparkSession
 
-    from rscylla.spark import MergeTable, ParquetTable, follow
+    from rscylla.spark import MergeTable, ParquetTable, follow, follow_tables
 
     sink = json.loads(given)
     settings = {
@@ -64,13 +65,23 @@ def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, e
         "windowSpan": "1s",
         "maxWindowsPerTrigger": "5",
     }
+    trigger = {"availableNow": True} if end else None
+    if end:
+        del options["maxWindowsPerTrigger"]
+    if "," in table:
+        del options["keyspace"], options["table"]
+        tables = [f"{keyspace}.{name}" for name in table.split(",")]
+
+        def sink_of(name: str) -> Pierced:
+            return Pierced(ParquetTable(spark, f"{sink['path']}/{name}", keep=1000))
+
+        code = follow_tables(spark, options, tables, sink_of, checkpoints=checkpoint, trigger=trigger).run()
+        spark.stop()
+        sys.exit(code)
     if "path" in sink:
         kept: Any = ParquetTable(spark, sink["path"], keep=1000)
     else:
         kept = MergeTable(spark, sink["name"], using=sink["using"])
-    trigger = {"availableNow": True} if end else None
-    if end:
-        del options["maxWindowsPerTrigger"]
     query = follow(spark, options, Pierced(kept), checkpoint=checkpoint, trigger=trigger)
     query.awaitTermination()
     spark.stop()
