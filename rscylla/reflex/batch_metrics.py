@@ -83,6 +83,11 @@ class BatchSeries:
         """How often the query was started again in this process."""
         return max(0, self._starts - 1)
 
+    @property
+    def failed(self) -> bool | None:
+        """Whether the query is down because of an error; None if it is not known when it starts and ends."""
+        return None if self.running is None else not self.running and not self.finished
+
     def lag(self) -> float | None:
         """Return the clock minus the watermark in seconds. It grows until the next batch is done."""
         seen = self._seen
@@ -197,6 +202,11 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_query_splits", "partitions of the last batch", _of(lambda b: b.splits)),
     ("rscylla_query_rows_per_second", "rows per second of the last batch", _of(_rate)),
     ("rscylla_query_running", "1 while the query runs", lambda s: None if s.running is None else float(s.running)),
+    (
+        "rscylla_query_failed",
+        "1 after the query ended with an error, until it is started again",
+        lambda s: None if s.failed is None else float(s.failed),
+    ),
 )
 
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
