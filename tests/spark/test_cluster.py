@@ -136,7 +136,7 @@ def check(shop: Shop, out: Path, jobs: tuple[str, ...]) -> None:
         assert shop.rows("copy") == shop.rows("t")
     if "table" in jobs:
         manifest = json.loads((out / "table" / "_rscylla.json").read_text())
-        rows = pq.read_table(out / "table" / f"v{manifest['version']:08d}" / "rows").to_pylist()
+        rows = pq.read_table(out / "table" / manifest["directory"] / "rows").to_pylist()
         assert sorted((r["pk"], r["ck"], r["v"]) for r in rows) == [row[:3] for row in shop.rows("t")]
 
 
