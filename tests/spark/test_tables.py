@@ -128,6 +128,27 @@ def test_a_window_without_changes_moves_the_cursor_and_writes_no_file(
     assert files(spark, table, table_format) == before
 
 
+def test_a_table_whose_first_run_was_killed_after_it_was_created_is_clustered(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if table_format.name != "delta":
+        pytest.skip("tables of Iceberg are partitioned when they are created")
+    made, table = small(spark, session, vnodes, table_format)
+    made.write(*insert(range(3), 1))
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rs.MergeTable, "_cluster", killed)
+        with pytest.raises(KeyboardInterrupt):
+            made.apply(table)
+    assert table.cursor == ""
+    made.apply(table)
+    assert spark.sql(f"DESCRIBE DETAIL {table.name}").first()["clusteringColumns"] == ["id"]
+    assert values(table.rows()) == dict.fromkeys(range(3), 1)
+
+
 def test_columns_may_be_named_as_secrets_and_addresses_are(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:

@@ -154,6 +154,7 @@ class MergeTable:
         if self._exists():  # rows of a run that was killed at this point
             self._spark.sql(f"DELETE FROM {self._name}")
         self._create(snapshot.shape)
+        self._cluster(snapshot.shape, self._log())
         self._widen(snapshot.shape)
         cells = with_all_columns(snapshot.cells, snapshot.shape)
         self._commit(cells, snapshot.shape, snapshot.cursor, snapshot.left_out)
@@ -181,6 +182,8 @@ class MergeTable:
             changes = left
             shape = without(shape, left_out)
             whole = has_lost(known, shape)
+        else:
+            self._cluster(shape, log)
         self._widen(shape)
         self._commit(cells_of(changes, shape), shape, window.end, left_out, whole=whole)
         return True
@@ -351,8 +354,11 @@ class MergeTable:
             if "DATA_SOURCE_NOT_FOUND" not in str(e):
                 raise
             raise ConfigError(f"the table {self._name} cannot be created: {missing_format(self._using)}") from e
+
+    def _cluster(self, shape: Shape, log: CommitLog) -> None:
+        """Cluster a table of Delta Lake that has no rows yet; not when it is created, as a run may die in between."""
         clustered = [quoted(c.name) for c in shape.partition if isinstance(c.type, _CLUSTERED)]
-        if using == "delta" and clustered:
+        if log.properties.get("rscylla.format") == "delta" and clustered:
             self._spark.sql(f"ALTER TABLE {self._name} CLUSTER BY ({', '.join(clustered[:4])})")
 
     def _widen(self, shape: Shape) -> None:
