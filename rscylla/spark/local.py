@@ -54,9 +54,7 @@ def local_spark(name: str = "rscylla", *, threads: int = 2) -> Iterator[SparkSes
 
     from .source import register
 
-    builder = SparkSession.builder.master(f"local[{threads}]").appName(name)
-    for key, value in _SETTINGS.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.master(f"local[{threads}]").appName(name).config(map=_SETTINGS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         spark = builder.getOrCreate()

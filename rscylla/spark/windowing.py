@@ -20,13 +20,12 @@ from ..errors import ConfigError
 from ..options import StreamOption
 from .failures import spark_errors
 from .options import known_as
+from .source import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Window", "Windows", "read_options", "windows"]
-
-FORMAT = "scylla-cdc"
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -52,7 +51,7 @@ class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
         super().__init__(source, store, name, plan)
 
     def _shown(self, window: Window) -> tuple[Window, DataFrame]:
-        reader = self._spark.read.format(FORMAT).options(**self._read)
+        reader = self._spark.read.format(NAME).options(**self._read)
         reader = reader.option("startingPosition", window.start).option("endingPosition", _iso(window.end_us))
         with spark_errors():
             return window, reader.load()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spark_formats import FORMAT_CONFIG, NOT_COMPILED, TableFormat, one_at_a_time, runs_here
-from sparkapps import quick_environment
+from sparkapps import ALONE, quick_environment
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
@@ -26,14 +26,11 @@ LEAVES_SOCKETS = find_spec("pyspark") is not None and find_spec("pyspark.sql.str
 """Whether PySpark (4.1) leaves it to the garbage collector to close the sockets by which results come."""
 
 CONFIG = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    **ALONE,
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.maxPlanStringLength": "1000",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     **FORMAT_CONFIG,
 }
 
@@ -79,9 +76,7 @@ def spark(request: pytest.FixtureRequest, warehouse: Path) -> Iterator[SparkSess
     os.environ |= quick_environment()
     ensure_java()
     builder = SparkSession.builder.master("local[2]").appName("rscylla-tests")
-    for name, value in CONFIG.items():
-        builder = builder.config(name, value)
-    builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
+    builder = builder.config(map=CONFIG).config("spark.sql.warehouse.dir", str(warehouse))
     asked = {item.callspec.params.get("table_format") for item in request.session.items if hasattr(item, "callspec")}
     for name in sorted(asked - {None}):
         if runs_here(name):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 from pyspark import TaskContext
-from sparkapps import kill_session, point, wait_until
+from sparkapps import ALONE, kill_session, point, wait_until
 
 import rscylla
 from cursorstore import ScyllaCursorStore
@@ -31,8 +31,6 @@ from rscylla.spark.options import duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-LOOPBACK = "127.0.0.1"
 
 
 @attrs.frozen
@@ -187,16 +185,12 @@ def main(file: str) -> None:
 
     builder = SparkSession.builder.master(config["master"]).appName("rscylla-cluster")
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        **ALONE,
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": "8",  # several strikes may meet the same task
     }
-    for name, value in {**settings, **config["settings"]}.items():
-        builder = builder.config(name, value)
+    builder = builder.config(map=settings | config["settings"])
     for name in config.get("executor_env", ()):
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     spark = builder.getOrCreate()

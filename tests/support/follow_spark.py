@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from spark_formats import NOT_COMPILED
-from sparkapps import point
+from sparkapps import ALONE, point
 
 from rscylla.spark import ensure_java
 
@@ -42,19 +42,8 @@ def main(contact: str, keyspace: str, table: str, checkpoint: str, given: str, e
     from rscylla.spark import MergeTable, ParquetTable, follow, follow_tables
 
     sink = json.loads(given)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        **NOT_COMPILED,
-        **sink.get("settings", {}),
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = ALONE | NOT_COMPILED | {"spark.sql.shuffle.partitions": "1"} | sink.get("settings", {})
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     options = {
         "contactPoints": contact,
         "keyspace": keyspace,

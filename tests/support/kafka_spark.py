@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from follow_spark import Pierced
 from spark_formats import FORMAT_CONFIG, one_at_a_time
+from sparkapps import ALONE
 
 from rscylla.spark import ensure_java, follow, with_kafka
 
@@ -43,17 +44,8 @@ def session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     ensure_java()
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        **FORMAT_CONFIG,
-    }
-    builder = with_kafka(SparkSession.builder.master("local[2]"))
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    settings = ALONE | FORMAT_CONFIG | {"spark.sql.shuffle.partitions": "2"}
+    builder = with_kafka(SparkSession.builder.master("local[2]")).config(map=settings)
     with one_at_a_time():
         return builder.getOrCreate()
 

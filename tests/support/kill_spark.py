@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from sparkapps import ALONE
+
 from rscylla.spark import ensure_java
 
 
@@ -18,11 +20,7 @@ def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
 
     from rscylla.spark.versions import PASSES_LIMITS
 
-    settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.showConsoleProgress", "false")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.master("local[2]").config(map=ALONE).getOrCreate()
     options = {
         "contactPoints": point,
         "keyspace": keyspace,

@@ -12,18 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sparkapps import ALONE
+
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import StreamLag, StreamToHead
 from rscylla import spark as rs
 
 CONFIG = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    **ALONE,
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
 }
 
 
@@ -31,9 +30,8 @@ def main(point: str, keyspace: str, place: str) -> None:
     rs.ensure_java()
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.remote("local[2]")
-    for name, value in {**CONFIG, "spark.sql.warehouse.dir": f"{place}/warehouse"}.items():
-        builder = builder.config(name, value)
+    settings = CONFIG | {"spark.sql.warehouse.dir": f"{place}/warehouse"}
+    builder = SparkSession.builder.remote("local[2]").config(map=settings)
     session = rscylla.connect([point])
     spark = builder.getOrCreate()
     rs.register(spark)

@@ -29,6 +29,7 @@ import attrs
 from maven import tied_to_us
 
 __all__ = [
+    "ALONE",
     "SPARK_GAVE_UP",
     "STARTS",
     "Moment",
@@ -42,6 +43,14 @@ __all__ = [
     "quick_environment",
     "wait_until",
 ]
+
+ALONE = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""Settings of a session that shows nothing, and listens on loopback."""
 
 SPARK_GAVE_UP = "Python worker failed to connect back"
 """Spark gives the process of a streaming source ten seconds to start, and this cannot be changed: on a busy machine it

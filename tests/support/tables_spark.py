@@ -11,7 +11,7 @@ import json
 import sys
 
 from spark_formats import NOT_COMPILED
-from sparkapps import point
+from sparkapps import ALONE, point
 
 import rscylla
 from cursorstore import ScyllaCursorStore
@@ -28,19 +28,8 @@ def main(contact: str, keyspace: str, given: str, what: str) -> None:
     from rscylla.spark import MergeTable, apply_changes, snapshot, windows
 
     sink = json.loads(given)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        **NOT_COMPILED,
-        **sink["settings"],
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = ALONE | NOT_COMPILED | {"spark.sql.shuffle.partitions": "1"} | sink["settings"]
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     session = rscylla.connect([contact])
     table = MergeTable(spark, sink["name"], using=sink["using"])
     stream = rscylla.NewStream(session, keyspace, "t", consistency="ONE")
