@@ -394,7 +394,7 @@ def tables(
         for turn in range(repeat + 1):
             kept = ParquetTable(spark, str(directory / f"merged_{name}{turn}"))
             steps = (
-                latest(frames[0]).collect,
+                partial(latest_rows, frames[0]),
                 partial(kept.apply, frames[0], windows[0]),
                 partial(kept.apply, frames[1], windows[1]),
             )
@@ -402,6 +402,11 @@ def tables(
         shares = [sorted(turn[step] / turn[0] for turn in found[1:]) for step in (1, 2)]  # the first turn warms up
         printed = (f"{statistics.median(each):>14.2f} ({each[0]:.2f}-{each[-1]:.2f})" for each in shares)
         print(f"{name:<34}{statistics.median(turn[0] for turn in found[1:]):>10.2f}" + "".join(printed), flush=True)
+
+
+def latest_rows(changes: Any) -> None:
+    """Build the query of ``latest`` and run it, as ``apply`` builds its own."""
+    latest(changes).collect()
 
 
 def spent_on(step: Any, server: int) -> float:
