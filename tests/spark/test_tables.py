@@ -113,6 +113,95 @@ def test_a_table_is_the_base_table_after_each_window_of_a_random_history(
             assert h.rows_in(table.rows(cursor=cursor)) == want
 
 
+ON_READ = {
+    "delta": {"delta.enableDeletionVectors": "true"},
+    "iceberg": {f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")},
+}
+"""Properties with which a MERGE marks the rows that it replaces, beside their files, and readers leave them out."""
+
+FORMAT_VERSIONS = {"delta": [{}], "iceberg": [{"format-version": "2"}, {"format-version": "3"}]}
+"""Iceberg has delete files in version 2 of its format, and deletion vectors in version 3."""
+
+
+def marks(spark: SparkSession, table: rs.MergeTable, table_format: TableFormat) -> list[int]:
+    """Return how many deletion vectors, or delete files, each commit added, oldest first."""
+    if table_format.name == "delta":
+        found = spark.sql(f"DESCRIBE HISTORY {table.name}").orderBy("version").collect()
+        names = ("numTargetDeletionVectorsAdded", "numTargetDeletionVectorsUpdated")
+        return [sum(int(row["operationMetrics"].get(name, 0)) for name in names) for row in found]
+    found = spark.table(f"{table.name}.snapshots").orderBy("committed_at").collect()
+    return [int(row["summary"].get("added-delete-files", 0)) for row in found]
+
+
+def vacuum(spark: SparkSession, table: rs.MergeTable) -> None:
+    """Remove all files that the current version does not need."""
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        table.vacuum(keep=timedelta())
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+
+
+def check_versions(table: rs.MergeTable, told: list[tuple[str, Any]]) -> int:
+    """Check that each of the versions has its rows, or says that it has expired; return how many have them."""
+    readable = 0
+    for cursor, want in told:
+        said, frame = "", None
+        try:
+            frame = table.rows(cursor=cursor)
+        except rscylla.ConfigError as e:
+            said = str(e)
+        if frame is None:
+            assert "or it has expired" in said
+        else:
+            assert h.rows_in(frame) == want
+            readable += 1
+    return readable
+
+
+def test_a_table_with_deletion_vectors_or_merge_on_read_is_the_base_table_after_each_window(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    on_read = ON_READ[table_format.name] | FORMAT_VERSIONS[table_format.name][0]
+    rng = random.Random(0)
+    h.create(session, vnodes)
+    made = {t: Follower(spark, session, vnodes, t) for t in h.TABLES}
+    tables = {
+        t: rs.MergeTable(spark, table_format.table(), using=table_format.name, properties=on_read) for t in h.TABLES
+    }
+    told: dict[str, list[tuple[str, Any]]] = {t: [] for t in h.TABLES}
+
+    def write_and_apply() -> None:
+        times = itertools.count(rscylla.SystemClock().now_us(), 1)
+        for cql in h.writes(rng, vnodes, 60, times):
+            session.execute(cql)
+        h.passed(next(times))
+        for name, table in tables.items():
+            window = made[name].apply(table)
+            want = made[name].rows()
+            assert h.rows_in(table.rows()) == want
+            told[name].append((window.end, want))
+
+    for _ in range(3):
+        write_and_apply()
+    # Files of one or two rows are replaced whole, so not each table has marks.
+    assert sum(marks(spark, tables["t"], table_format)) > 0, "rows were marked, or this test shows nothing"
+    for name, table in tables.items():
+        assert [v.cursor for v in table.versions()] == [c for c, _ in told[name]]
+        assert check_versions(table, told[name]) == 3
+        table.compact()
+        assert table.cursor == told[name][-1][0]
+        assert h.rows_in(table.rows()) == told[name][-1][1]
+        assert check_versions(table, told[name]) == 3, "a compaction keeps versions"
+    write_and_apply()
+    for name, table in tables.items():
+        vacuum(spark, table)
+        assert table.cursor == told[name][-1][0]
+        assert h.rows_in(table.rows()) == told[name][-1][1]
+        assert check_versions(table, told[name]) < 4, "vacuum() removes what only earlier versions need"
+    write_and_apply()
+
+
 def test_a_window_without_changes_moves_the_cursor_and_writes_no_file(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
@@ -248,11 +337,7 @@ def test_a_table_is_read_as_of_any_window_until_its_files_are_removed(
     assert table.cursor == last.end
     assert values(table.rows()) == {0: 3, 2: 3}
     assert values(table.rows(cursor=ends[0].end)) == dict.fromkeys(range(3), 1), "a compaction keeps versions"
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
-        table.vacuum(keep=timedelta())
-    finally:
-        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    vacuum(spark, table)
     assert table.cursor == last.end
     assert values(table.rows()) == {0: 3, 2: 3}
     with pytest.raises(rscylla.ConfigError, match=r"or it has expired; versions\(\) has"):
@@ -260,6 +345,34 @@ def test_a_table_is_read_as_of_any_window_until_its_files_are_removed(
     made.write(*insert(range(1), 9))
     made.apply(table)
     assert values(table.rows()) == {0: 9, 2: 3}
+
+
+def test_a_table_gets_deletion_vectors_or_merge_on_read_later(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    told: list[tuple[str, Any]] = []
+
+    def apply(*statements: str) -> None:
+        made.write(*statements)
+        told.append((made.apply(table).end, made.rows()))
+        assert h.rows_in(table.rows()) == told[-1][1]
+
+    apply(*insert(range(50), 1))
+    apply(*insert(range(3), 2))
+    assert sum(marks(spark, table, table_format)) == 0
+    on_read = ON_READ[table_format.name] | FORMAT_VERSIONS[table_format.name][-1]
+    pairs = ", ".join(f"'{name}' = '{value}'" for name, value in on_read.items())
+    spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ({pairs})")
+    assert table.cursor == told[-1][0]
+    for v in (3, 4, 5):  # rows of the first file, so each window replaces the marks of the one before
+        apply(*insert(range(v, v + 1), v), f"DELETE FROM ! ? WHERE id = {40 + v}")
+        assert marks(spark, table, table_format)[-1] > 0
+    assert check_versions(table, told) == 5
+    vacuum(spark, table)
+    assert check_versions(table, told) == 1, "the marks of earlier versions are removed, too"
+    table.compact()
+    assert h.rows_in(table.rows()) == told[-1][1]
 
 
 def cost(spark: SparkSession, table: rs.MergeTable, table_format: TableFormat) -> dict[str, int]:

@@ -196,6 +196,17 @@ class CommitLog:
                     session.conf.set(self.setting, before)
 
 
+_REMOVALS = (
+    "numTargetFilesRemoved",
+    "numRemovedFiles",
+    "numTargetDeletionVectorsRemoved",
+    "numTargetDeletionVectorsUpdated",
+    "numDeletionVectorsRemoved",
+    "numDeletionVectorsUpdated",
+)
+"""How Delta Lake's operations count the files that a commit made superfluous. Deletion vectors are in files, too."""
+
+
 class _DeltaLog(CommitLog):
     setting = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -227,9 +238,7 @@ class _DeltaLog(CommitLog):
         from pyspark.sql import functions as F
 
         given = F.col("operationParameters")
-        removed = [
-            F.col("operationMetrics")[n].try_cast("bigint") for n in ("numTargetFilesRemoved", "numRemovedFiles")
-        ]
+        removed = [F.col("operationMetrics")[name].try_cast("bigint") for name in _REMOVALS]
         retained = [given[n].try_cast("bigint") for n in ("specifiedRetentionMillis", "defaultRetentionMillis")]
         found = self._spark.sql(f"DESCRIBE HISTORY {self._name}{limit}").select(
             "version",
@@ -238,7 +247,7 @@ class _DeltaLog(CommitLog):
             "userMetadata",
             given["version"].try_cast("bigint").alias("restored"),
             F.unix_micros(given["timestamp"].try_cast("timestamp")).alias("restored_us"),
-            (F.coalesce(*removed, F.lit(0)) > 0).alias("removes"),
+            (F.coalesce(F.greatest(*removed), F.lit(0)) > 0).alias("removes"),
             F.coalesce(*retained).alias("retained_ms"),
         )
         return sorted(found.collect(), key=lambda row: -int(row["version"]))
