@@ -20,6 +20,7 @@ from ..event import EventID, cursor_key
 from .checkpoint import Batch, Checkpoint
 from .failures import spark_errors
 from .options import Options, renamed
+from .pipeline.tables import check_same_log
 from .sinks.sink import Sink
 from .source import registered_again
 
@@ -62,7 +63,7 @@ def follow(
 
     Raises:
         ConfigError: an option is wrong; or the table ends before the checkpoint, because it was restored, or created
-            again; or the session is a Spark Connect session.
+            again; or the checkpoint and the table are of different logs; or the session is a Spark Connect session.
         RscyllaError: Spark cannot start the query; see ``spark_errors``. Errors of the running query are raised by its
             ``awaitTermination``, such as ``SchemaChanged``: the table got or lost a column, which the query has after
             it was started again. The option ``failOnSchemaChange=false`` leaves new columns out until then.
@@ -150,6 +151,7 @@ def _check_agree(last: Batch, cursor: str | None, asked: Options, checkpoint: st
                 "startingPosition, or at the cursor of start_from"
             )
         return
+    check_same_log(cursor, str(begins), "of this query")
     if cursor_key(cursor) < begins.key and EventID.parse(cursor).exact_us < begins.exact_us:
         raise ConfigError(
             f"{at}, but the table ends at {format_time(EventID.parse(cursor).exact_us)}, as after it was restored; "

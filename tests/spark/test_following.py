@@ -21,7 +21,7 @@ import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
 from rscylla.errors import SparkFailed
-from rscylla.event import EventID, cursor_key
+from rscylla.event import EventID, LogMark, cursor_key
 from rscylla.spark.checkpoint import Batch, Checkpoint
 from rscylla.spark.following import _check_agree
 from rscylla.spark.offsets import Offset
@@ -292,6 +292,7 @@ def test_a_table_that_is_not_behind_its_checkpoint_is_followed(last: Batch, curs
         (batch(offset(0, "earliest"), offset(9), done=True, first=True), "", "not there, or empty"),
         (batch(offset(5), offset(9), done=False), "", "not there, or empty"),
         (batch(offset(5, "given"), offset(9), done=False, first=True), "", "not there, or empty"),
+        (batch(offset(5), offset(9), done=True), EventID(1, 20, mark=LogMark(b"x" * 16)), "changes of another log"),
     ],
 )
 def test_a_table_that_lacks_what_its_checkpoint_has_passed_is_refused(last: Batch, cursor: Any, text: str) -> None:

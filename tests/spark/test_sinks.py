@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 
 import rscylla
 from rscylla import spark as rs
+from rscylla.event import LogMark
 from rscylla.spark.pipeline.tables import changes_after
 
 
@@ -53,3 +54,12 @@ def test_a_table_has_a_repeated_window_whatever_became_of_the_key_since() -> Non
     window = h.window(0, 0, 1)
     no_columns: Any = None  # the changes are not looked at
     assert changes_after(no_columns, window, window.end, no_columns, "t") is None
+
+
+@pytest.mark.parametrize("end_us", [10, 30], ids=["a window that the table has", "a window that it lacks"])
+def test_a_table_refuses_changes_of_another_log(end_us: int) -> None:
+    cursors = [str(rscylla.EventID(0, us, mark=LogMark(log))) for us, log in ((20, b"a" * 16), (end_us, b"b" * 16))]
+    window = rs.Window(0, 0, end_us, str(rscylla.EventID(0, 0)), cursors[1])
+    no_columns: Any = None
+    with pytest.raises(rscylla.ConfigError, match="the table t has the changes of another log"):
+        changes_after(no_columns, window, cursors[0], no_columns, "t")

@@ -19,7 +19,7 @@ from ..shape import ColumnShape, Shape
 from .cells import cell_names, quoted, udt_fields, with_columns
 from .latest import NEVER, is_static, with_partition
 
-__all__ = ["added_fields", "changes_after", "purged", "shape_json", "shape_of"]
+__all__ = ["added_fields", "changes_after", "check_same_log", "purged", "shape_json", "shape_of"]
 
 
 def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape, name: str) -> DataFrame | None:
@@ -30,8 +30,10 @@ def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape,
         name: its name, for errors.
 
     Raises:
-        ConfigError: a window in between is missing, or the table has another primary key.
+        ConfigError: a window in between is missing, the changes are of another log, or the table has another primary
+            key.
     """
+    check_same_log(cursor, window.end, name)
     at, start = EventID.parse(cursor), EventID.parse(window.start)
     if cursor_key(window.end) <= at.key:
         return None
@@ -42,6 +44,21 @@ def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape,
             f"{tu.format_time(start.exact_us)}: apply the windows in between, or create the table again"
         )
     return changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us) if start.key < at.key else changes
+
+
+def check_same_log(cursor: str, other: str, name: str) -> None:
+    """Raise ``ConfigError`` if both cursors say of which log they are, and it is not the same.
+
+    Args:
+        cursor: that of the table *name*.
+        other: that of the changes.
+    """
+    mark, others = EventID.parse(cursor).mark, EventID.parse(other).mark
+    if mark is not None and others is not None and mark.log != others.log:
+        raise ConfigError(
+            f"the table {name} has the changes of another log than these: check that both belong to the same base "
+            "table; if that was dropped and created again, or its CDC disabled and enabled, create the table again"
+        )
 
 
 def _is_next_generation(start: EventID, at: EventID) -> bool:
