@@ -20,8 +20,8 @@ from rscylla import spark as rs
 from rscylla.event import cursor_key
 from rscylla.spark.pipeline.cells import cells_of
 from rscylla.spark.pipeline.latest import second_of
+from rscylla.spark.pipeline.merging import merge_source, table_schema
 from rscylla.spark.shape import Shape
-from rscylla.spark.sinks.merge import merge_source, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

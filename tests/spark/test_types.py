@@ -23,9 +23,9 @@ from rscylla.cdc.driver import ReadSession
 from rscylla.replicate import verify
 from rscylla.spark.pipeline.cells import cells_of, without
 from rscylla.spark.pipeline.latest import second_of
+from rscylla.spark.pipeline.merging import has_lost, merge_source, same_key
 from rscylla.spark.pipeline.tables import shape_json, shape_of
 from rscylla.spark.shape import Shape
-from rscylla.spark.sinks.merge import has_lost, merge_source, same_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
