@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -12,18 +13,40 @@ if TYPE_CHECKING:
 __all__ = ["planned_quickly", "with_setting"]
 
 
+_lock = threading.Lock()
+_in_use: dict[tuple[Any, str], tuple[int, str | None]] = {}
+"""For each session and setting: the blocks that are in progress, and the value from before the first of them."""
+
+
 @contextmanager
 def with_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """The session *spark* has the setting *name* in the block, and at its end what it had before."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+    """The session *spark* has the setting *name* in the block, and at its end what it had before.
+
+    Blocks of several threads may overlap if they set the same value: what the session had before comes back with the
+    end of the last one.
+    """
+    key = _session(spark), name
+    with _lock:
+        users, before = _in_use.get(key, (0, spark.conf.get(name, None)))
+        _in_use[key] = users + 1, before
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        with _lock:
+            users, before = _in_use.pop(key)
+            if users > 1:
+                _in_use[key] = users - 1, before
+            elif before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, before)
+
+
+def _session(spark: SparkSession) -> Any:
+    """Return what identifies the session: Python may have several objects for one."""
+    of_jvm = getattr(spark, "_jsparkSession", None)
+    return spark.session_id if of_jvm is None else of_jvm.sessionUUID()
 
 
 def planned_quickly(spark: SparkSession) -> AbstractContextManager[None]:

@@ -52,7 +52,7 @@ class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
 
     def _shown(self, window: Window) -> tuple[Window, DataFrame]:
         reader = self._spark.read.format(NAME).options(**self._read)
-        reader = reader.option("startingPosition", window.start).option("endingPosition", _iso(window.end_us))
+        reader = reader.option("startingPosition", window.start).option("endingPosition", tu.format_time(window.end_us))
         with spark_errors():
             return window, reader.load()
 
@@ -166,7 +166,3 @@ def _address(host: object) -> str:
     endpoint = host.endpoint  # type: ignore[attr-defined]
     address, port = str(endpoint.address), int(endpoint.port)
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _iso(us: int) -> str:
-    return tu.format_time(us)
