@@ -16,7 +16,7 @@ from cursorstore import MemoryCursorStore
 
 from ..abc import CursorStore, StreamStatus
 from ..clock import Stop
-from ..errors import ConfigError, HeadReached, Stopped
+from ..errors import ConfigError, HeadReached, SparkFailed, Stopped
 from ..event import Event, EventID, Progress, cursor_key
 from ..options import StreamLag, StreamOption
 from ..reflex import Consumer, Restarts, Service, Spec
@@ -71,16 +71,18 @@ class QueryStream:
         query = follow(
             self._spark, given, self._sink, checkpoint=self._checkpoint, trigger=self._trigger, name=self._name
         )
-        return _QueryClient(query, after, stop or Stop())
+        ends = bool({"availableNow", "once"} & dict(self._trigger or {}).keys())
+        return _QueryClient(query, after, stop or Stop(), ends=ends)
 
 
 class _QueryClient:
-    """The ``StreamClient`` of one run of a query."""
+    """The ``StreamClient`` of one run of a query; *ends*: whether the query does when it has reached the head."""
 
-    def __init__(self, query: StreamingQuery, after: str, stop: Stop) -> None:
+    def __init__(self, query: StreamingQuery, after: str, stop: Stop, *, ends: bool) -> None:
         self._query = query
         self._at = after
         self._stop = stop
+        self._ends = ends
 
     def recv(self) -> Progress:
         """Return the progress after the next batch that is done, unless the cursor store is ahead of it."""
@@ -94,9 +96,12 @@ class _QueryClient:
                     return Progress(self._at, at.exact_us)
                 if not is_active:
                     failure = self._query.exception()
-                    if failure is None:
+                    if failure is not None:
+                        raise failure
+                    if self._ends:
                         raise HeadReached
-                    raise failure
+                    if not self._stop.is_set():
+                        raise SparkFailed("the query was stopped, but not by its service; it starts again")
             self._stop.wait(POLL_S)
         raise Stopped
 

@@ -55,7 +55,7 @@ def follow(
 
     Args:
         options: of the data source, with mode ``changes``; ``maxWindowsPerTrigger`` limits a micro-batch.
-        sink: a ``Sink``. ``apply`` is called in the driver, by one thread at a time.
+        sink: a ``Sink``, of one running query at a time. ``apply`` is called in the driver, by one thread at a time.
         checkpoint: the directory in which Spark keeps the position of the query.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"processingTime": "30 seconds"}``; without it,
             the query makes a batch for each ``windowSpan`` of time.
@@ -66,7 +66,8 @@ def follow(
             again; or the checkpoint and the table are of different logs; or the session is a Spark Connect session.
         RscyllaError: Spark cannot start the query; see ``spark_errors``. Errors of the running query are raised by its
             ``awaitTermination``, such as ``SchemaChanged``: the table got or lost a column, which the query has after
-            it was started again. The option ``failOnSchemaChange=false`` leaves new columns out until then.
+            it was started again. With the option ``failOnSchemaChange=false``, the query goes on without new columns
+            until it is started again, and the table never has what was written to them before.
     """
     given = renamed(options)
     asked = Options.of(given)

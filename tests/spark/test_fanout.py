@@ -18,6 +18,7 @@ from waiting import eventually
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
+from rscylla.errors import SparkFailed
 from rscylla.event import EventID, LogMark
 from rscylla.spark import fanout
 from rscylla.spark.offsets import Offset
@@ -152,7 +153,7 @@ def test_a_query_that_cannot_continue_is_parked(played: Played) -> None:
             query.end(Py4JError("x rscylla.errors.ConfigError: the table ends before the checkpoint"))
 
     played.begin = begin
-    running = service(["shop.a", "shop.b"])
+    running = service(["shop.a", "shop.b"], trigger={"availableNow": True})
     running.start()
     eventually(lambda: {f.state for f in running.facts().lanes} == {"parked", "streaming"})
     [why] = [f.why for f in running.facts().lanes if f.state == "parked"]
@@ -182,3 +183,23 @@ def test_only_a_sink_without_a_cursor_starts_at_that_of_the_store(played: Played
 def test_names_that_are_no_list_of_tables_are_refused(tables: Any) -> None:
     with pytest.raises(rscylla.ConfigError, match=r"tables=|option (table|keyspace) is missing"):
         service(tables)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "wanted"),
+    [
+        ({"availableNow": True}, rscylla.HeadReached),
+        ({"once": True}, rscylla.HeadReached),
+        ({"processingTime": "1 second"}, SparkFailed),
+        (None, SparkFailed),
+    ],
+)
+def test_a_query_without_an_end_that_somebody_stopped_is_not_done(
+    played: Played, trigger: dict[str, Any] | None, wanted: type[Exception]
+) -> None:
+    options = {**OPTIONS, "keyspace": "k", "table": "t"}
+    spark: Any = None
+    client = rs.QueryStream(spark, options, Table(), checkpoint="c", trigger=trigger)("")
+    client._query.stop()
+    with pytest.raises(wanted):
+        client.recv()
