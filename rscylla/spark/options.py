@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import attrs
 
-from .._timeuuid import parse_time
+from .._timeuuid import format_time, parse_time
 from ..cdc.batches import Mode
 from ..errors import ConfigError, InvalidCursor, MissingLag
 from ..event import EventID
@@ -26,6 +26,7 @@ from ..types import Digits
 
 __all__ = [
     "NAMES",
+    "OF_SINKS",
     "SAFE_LAG_S",
     "Connection",
     "Options",
@@ -160,6 +161,12 @@ class Options:
             raise ConfigError("option windowSpan must be longer than zero, such as 10s")
         if parsed.end.cursor or parsed.end.name == "earliest":
             raise ConfigError("option endingPosition must be latest or a time such as 2026-11-21T10:00:00Z")
+        start_us = EventID.parse(parsed.start.cursor).exact_us if parsed.start.cursor else parsed.start.time_us
+        if start_us is not None and parsed.end.time_us is not None and start_us > parsed.end.time_us:
+            raise ConfigError(
+                f"option startingPosition ({format_time(start_us)}) is after endingPosition "
+                f"({format_time(parsed.end.time_us)}); swap them"
+            )
         return parsed
 
 
@@ -202,6 +209,15 @@ _NAMES = (
 )
 NAMES = {name.lower(): name for name in _NAMES}
 """The names of the options as users write them, by their lower-case names."""
+
+OF_SINKS = frozenset(
+    name.lower()
+    for name in (
+        *("contactPoints", "port", "localDc", "consistency", "keyspace", "table", "username", "password"),
+        *("passwordEnv", "credentialsFile", "tlsCa", "tlsCert", "tlsKey", "tlsCheckHostname"),
+    )
+)
+"""The options that a sink has, too, by their lower-case names."""
 
 _SAME = {
     "contactPoints": "contact_points host hosts nodes spark.cassandra.connection.host",

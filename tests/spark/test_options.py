@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rscylla import ConfigError, EventID, MissingLag
-from rscylla.spark.options import INSTEAD, NAMES, SAME, Options, duration, of_table, renamed
+from rscylla._timeuuid import parse_time
+from rscylla.spark.options import INSTEAD, NAMES, SAME, Options, duration, known_as, of_table, renamed
+from rscylla.spark.sinks.scylla import sink_options
 from rscylla.types import Digits
 
 GIVEN = {"contactPoints": "127.0.0.1", "keyspace": "shop", "table": "orders", "lag": "30s"}
@@ -201,3 +203,31 @@ def test_the_page_names_all_options() -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     table = page[page.index("## Options") : page.index("## Columns")]
     assert [name for name in NAMES.values() if f"`{name}`" not in table] == []
+
+
+AT = "2026-11-21T10:00:00Z"
+JUST_AFTER = parse_time(AT) + 1
+
+
+@pytest.mark.parametrize("start", ["2026-11-21T10:00:01Z", str(EventID(1_795_000_000_000, JUST_AFTER))])
+def test_a_start_after_the_end_is_refused(start: str) -> None:
+    given = {**GIVEN, "endingPosition": AT}
+    assert Options.of({**given, "startingPosition": AT}).end.time_us == parse_time(AT)
+    with pytest.raises(ConfigError, match=r"startingPosition \(2026-11-21T10:00:0.*\) is after endingPosition"):
+        Options.of({**given, "startingPosition": start})
+
+
+TARGET = {name: value for name, value in GIVEN.items() if name != "lag"}
+
+
+@pytest.mark.parametrize("name", ["lag", "mode", "startingTime", "maxRowsPerTrigger", "columns", "keepDollar"])
+def test_a_sink_refuses_options_of_reading(name: str) -> None:
+    known = NAMES[known_as(name)]
+    with pytest.raises(ConfigError, match=f"a sink does not read, so it has no option '{known}'"):
+        sink_options({**TARGET, name: "1"})
+
+
+@pytest.mark.parametrize("level", ["serial", "LOCAL_SERIAL"])
+def test_a_sink_does_not_write_with_a_consistency_of_reads(level: str) -> None:
+    with pytest.raises(ConfigError, match="SERIAL is for reading"):
+        sink_options({**TARGET, "consistency": level})

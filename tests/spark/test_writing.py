@@ -213,7 +213,7 @@ def test_other_ways_of_writing_are_answered(options: Callable[..., dict[str, str
         source.writer(StructType(), overwrite=True)
     with pytest.raises(rscylla.ConfigError, match=r"no writeStream; use writeStream.foreachBatch"):
         source.streamWriter(StructType(), overwrite=False)
-    with pytest.raises(rscylla.ConfigError, match="does not accept the options lag"):
+    with pytest.raises(rscylla.ConfigError, match="does not read, so it has no option 'lag'"):
         source_of({**sink(options, "shop", "orders"), "lag": "0s"}).writer(StructType(), overwrite=False)
     with pytest.raises(rscylla.TableNotFound, match="create it first"):
         source_of(sink(options, "system", "none")).writer(struct({"k": "integer"}), overwrite=False)

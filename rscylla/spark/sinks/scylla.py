@@ -17,7 +17,7 @@ from ...cdc.table import Table, read_base_table
 from ...cdc.windowing import Window
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
-from ..options import Connection, Options
+from ..options import NAMES, OF_SINKS, Connection, Options, renamed
 from ..pipeline.cells import quoted
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
@@ -96,11 +96,15 @@ def sink_options(options: Mapping[str, str]) -> Options:
     Raises:
         ConfigError: an option is wrong, or is one of a reader.
     """
-    wrong = [name for name in options if name.lower() in ("lag", "mode")]
+    given = renamed(options)
+    wrong = [NAMES[name] for name in given if name in NAMES and name not in OF_SINKS]
     if wrong:
-        raise ConfigError("a sink does not accept the options lag and mode; omit them")
+        raise ConfigError(f"a sink does not read, so it has no option {wrong[0]!r}; omit it")
     # The options are those of the source, which must have a lag.
-    return Options.of({**options, "lag": "0s"})
+    parsed = Options.of({**given, "lag": "0s"})
+    if parsed.connection.consistency in ("SERIAL", "LOCAL_SERIAL"):
+        raise ConfigError(f"option consistency: {parsed.connection.consistency} is for reading; write with QUORUM")
+    return parsed
 
 
 @attrs.frozen
