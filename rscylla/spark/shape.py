@@ -6,13 +6,13 @@ through Parquet files. Fields of the primary key carry it at the top, the others
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..cdc.table import BaseColumn
+from ..cdc.table import BaseColumn, LoggedTable
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ Form = Literal["value", "set", "map", "list", "udt"]
 _PREFIX = "cdc_"
 
 
-def metadata_of(column: BaseColumn, dropped_us: int | None = None) -> dict[str, Any]:
-    """Return the metadata of the field for *column*; *dropped_us*: when one of its name was dropped last."""
+def metadata_of(column: BaseColumn, dropped_us: int | None = None, table: LoggedTable | None = None) -> dict[str, Any]:
+    """Return the metadata of the field for *column*; *dropped_us*: when one of its name was dropped last.
+
+    With *table*, that of a key column says what else a DataFrame of the table's changes must have.
+    """
     return {
         CQL: {
             "type": column.type_text,
@@ -37,8 +40,14 @@ def metadata_of(column: BaseColumn, dropped_us: int | None = None) -> dict[str, 
             "position": column.position,
             "descending": column.descending,
             **({} if dropped_us is None else {"dropped_us": dropped_us}),
+            **({"table": _of_table(table)} if table is not None and column.in_key else {}),
         }
     }
+
+
+def _of_table(table: LoggedTable) -> dict[str, Any]:
+    counts = {kind: len(table.of_kind(kind)) for kind in ("partition_key", "clustering", "static", "regular")}
+    return {"columns": counts, "delta": table.delta}
 
 
 @attrs.frozen
@@ -127,9 +136,12 @@ class Shape:
         shape = cls.by_kind([*shapes, *map(_shape_of, values.fields)])
         if not shape.partition:
             raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
+        _check_whole(shape, keys, fields)
         return shape
 
-    def check_names(self, columns: Sequence[str] = ()) -> None:
+    def check_names(
+        self, columns: Sequence[str] = (), *, advice: str = "Spark ignores; set spark.sql.caseSensitive to true"
+    ) -> None:
         """Check that Spark can distinguish the names of the table, of UDTs, and *columns*, ignoring case.
 
         Raises:
@@ -142,10 +154,7 @@ class Shape:
             for name in names:
                 other = known.setdefault(name.lower(), name)
                 if other != name:
-                    raise ConfigError(
-                        f"the names {other!r} and {name!r} differ only in case, which Spark ignores; set "
-                        "spark.sql.caseSensitive to true"
-                    )
+                    raise ConfigError(f"the names {other!r} and {name!r} differ only in case, which {advice}")
 
     @classmethod
     def from_columns(cls, columns: list[tuple[BaseColumn, DataType]]) -> Shape:
@@ -172,3 +181,35 @@ def _shape_of(field: StructField) -> ColumnShape:
         )
     descending, dropped_us = bool(stored.get("descending", False)), stored.get("dropped_us")
     return ColumnShape(field.name, stored["kind"], stored["type"], field.dataType, descending, dropped_us)
+
+
+def _check_whole(shape: Shape, keys: Sequence[StructField], columns: Collection[str]) -> None:
+    """Raise ``ConfigError`` if *columns* do not say all about each change, by what the fields *keys* tell."""
+    told = next((f.metadata[CQL]["table"] for f in keys if "table" in f.metadata[CQL]), None)
+    if told is None:  # the fields were made elsewhere
+        return
+    counts = told["columns"]
+    if (len(shape.partition), len(shape.clustering)) != (counts["partition_key"], counts["clustering"]):
+        raise ConfigError(
+            f"the DataFrame has {len(shape.keys)} of the {counts['partition_key'] + counts['clustering']} columns "
+            f"of the primary key: {', '.join(shape.key_names)}; keep all of them when selecting, and in the option "
+            "columns"
+        )
+    forms = {c.form for c in shape.values}
+    needed = {
+        "cdc_values": counts["static"] + counts["regular"] > 0,
+        "cdc_range": bool(shape.clustering),
+        "cdc_removed": bool(forms - {"value"}),
+        "cdc_added": "list" in forms,
+    }
+    for name, is_needed in needed.items():
+        if is_needed and name not in columns:
+            raise ConfigError(
+                f"the DataFrame has no column {name!r}, which is part of the changes; keep it when selecting, and "
+                "in the option columns"
+            )
+    if told["delta"] == "keys":
+        raise ConfigError(
+            "the log of these changes has the keys of what was written, and no values (delta: 'keys'); ALTER TABLE "
+            "… WITH cdc = {'enabled': true, 'delta': 'full'}, and use the changes that are written from then on"
+        )

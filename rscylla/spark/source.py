@@ -125,11 +125,16 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
                 raise ConfigError(f"option columns: {name!r} is named twice; name each column once")
         struct = from_arrow_schema(pa.schema([view.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
         dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
-        struct = _with_metadata(struct, {c.name: metadata_of(c, dropped.get(c.name)) for c in source.table.columns})
+        struct = _with_metadata(
+            struct, {c.name: metadata_of(c, dropped.get(c.name), source.table) for c in source.table.columns}
+        )
         return struct if of_catalog is None else _with_options(struct, of_catalog)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self._options(schema), schema)
+        options = self._options(schema)
+        if options.windows_per_trigger is not None or options.rows_per_trigger is not None:
+            log.warning("maxWindowsPerTrigger and maxRowsPerTrigger are for readStream; spark.read reads all rows")
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._options(schema)

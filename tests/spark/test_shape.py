@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import attrs
@@ -17,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rscylla.cdc.table import BaseColumn
+from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.errors import ConfigError
 from rscylla.spark.shape import CQL, ColumnShape, Shape, metadata_of
 
@@ -156,3 +157,58 @@ def test_the_order_of_the_key_is_that_of_the_table_and_not_that_of_names() -> No
     keys = [("z", "partition_key", 0), ("a", "partition_key", 1), ("y", "clustering", 0), ("b", "clustering", 1)]
     shape = Shape.of(frame([(column(n, kind, position=at), INT) for n, kind, at in sorted(keys)], []))  # type: ignore[arg-type]
     assert shape.key_names == ["z", "a", "y", "b"]
+
+
+LOGGED = (
+    column("p", "partition_key"),
+    column("q", "partition_key", position=1),
+    column("c", "clustering"),
+    column("v", "regular"),
+    column("l", "regular", "list<int>"),
+)
+
+
+def logged(*columns: BaseColumn, delta: str = "full") -> LoggedTable:
+    return LoggedTable("k", "t", columns, log_id=uuid.uuid1(), delta=delta)
+
+
+def changes_of(table: LoggedTable, *, lacks: str = "") -> StructType:
+    """Return the schema of the changes of *table*, as the data source makes it, without one column."""
+    types = {"int": INT, "list<int>": ArrayType(INT)}
+    keys = [StructField(c.name, INT, metadata=metadata_of(c, None, table)) for c in table.key]
+    values = [
+        StructField(c.name, types[c.type_text], metadata=metadata_of(c, None, table))
+        for c in table.of_kind("static", "regular")
+    ]
+    names = ("operation", "timestamp", "ttl", "touched", "deleted", "added", "removed", "range")
+    others = [StructField(f"cdc_{name}", TEXT) for name in names]
+    fields = [*keys, *others, StructField("cdc_values", StructType(values))]
+    return StructType([field for field in fields if field.name != lacks])
+
+
+@pytest.mark.parametrize("columns", [LOGGED, LOGGED[:2], LOGGED[:4]])
+def test_changes_with_all_columns_have_a_shape(columns: tuple[BaseColumn, ...]) -> None:
+    table = logged(*columns)
+    shape = Shape.of_schema(changes_of(table))
+    assert [c.name for c in (*shape.keys, *shape.values)] == [c.name for c in table.columns]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        ("q", "has 2 of the 3 columns of the primary key: p, c; keep all of them"),
+        ("c", "has 2 of the 3 columns of the primary key: p, q; keep all of them"),
+        ("cdc_values", "has no column 'cdc_values'"),
+        ("cdc_range", "has no column 'cdc_range'"),
+        ("cdc_added", "has no column 'cdc_added'"),
+        ("cdc_removed", "has no column 'cdc_removed'"),
+    ],
+)
+def test_changes_that_lack_a_column_are_refused(lacks: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Shape.of_schema(changes_of(logged(*LOGGED), lacks=lacks))
+
+
+def test_a_log_that_has_only_keys_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has the keys of what was written, and no values"):
+        Shape.of_schema(changes_of(logged(*LOGGED, delta="keys")))
