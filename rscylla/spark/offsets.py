@@ -103,7 +103,7 @@ class Offset:
         """Return the offset as a cursor, from which a service can continue."""
         if self.after:
             return EventID.at(self.generation, self.after)
-        mark = LogMark(bytes.fromhex(self.log), is_start=self.chosen in ("earliest", "latest"), ttl_s=self.ttl_s)
+        mark = LogMark(bytes.fromhex(self.log), is_start=bool(self.chosen), ttl_s=self.ttl_s)
         return EventID(self.generation, self.time_us, mark=mark)
 
     def check_of(self, log: str, table: str) -> None:

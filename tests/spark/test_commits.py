@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from rscylla.spark.sinks.commits import CommitLog, State, commit_log
+from rscylla.spark.sinks.names import TableName
+
+NAME = TableName("t", "spark_catalog", ("default",), "t")
 
 A = State("a", "1", "s")
 B = State("b", "2", "s")
@@ -31,7 +34,7 @@ class Played:
 
 @pytest.fixture(params=["delta", "iceberg"])
 def log(request: pytest.FixtureRequest) -> CommitLog:
-    return commit_log(Played(), "t", {"rscylla.format": request.param, "rscylla.id": "a"})  # type: ignore[arg-type]
+    return commit_log(Played(), NAME, {"rscylla.format": request.param, "rscylla.id": "a"})  # type: ignore[arg-type]
 
 
 def test_a_commit_carries_the_state_and_the_text_of_a_user_comes_back(log: CommitLog) -> None:

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 import rscylla
 from rscylla import spark as rs
 from rscylla.event import LogMark
-from rscylla.spark.pipeline.tables import changes_after
+from rscylla.spark.pipeline.tables import changes_after, check_begins
 
 
 class Collected:
@@ -63,3 +63,17 @@ def test_a_table_refuses_changes_of_another_log(end_us: int) -> None:
     no_columns: Any = None
     with pytest.raises(rscylla.ConfigError, match="the table t has the changes of another log"):
         changes_after(no_columns, window, cursors[0], no_columns, "t")
+
+
+CHOSEN = LogMark(b"a" * 16, is_start=True)
+
+
+@pytest.mark.parametrize("start", [rscylla.EventID(0, 10), rscylla.EventID(0, 10, mark=CHOSEN)])
+def test_a_table_begins_where_its_reader_chose_to(start: rscylla.EventID) -> None:
+    check_begins(rs.Window(0, 10, 20, str(start), str(rscylla.EventID(0, 20))), "t")
+
+
+def test_a_table_that_is_gone_does_not_begin_in_the_middle() -> None:
+    start, end = (str(rscylla.EventID(0, us, mark=LogMark(b"a" * 16))) for us in (10, 20))
+    with pytest.raises(rscylla.ConfigError, match="the table t has no rows yet, but the window begins at 1970"):
+        check_begins(rs.Window(0, 10, 20, start, end), "t")

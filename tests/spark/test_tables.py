@@ -272,6 +272,58 @@ def test_keys_may_be_dates_that_python_does_not_have_and_fields_of_types_may_hav
     assert [tuple(row) for row in found] == [(6_585_000, 2, 7), (6_585_001, 1, None)]
 
 
+@pytest.mark.parametrize("place", ["current", "whole"])
+def test_a_table_has_one_name_however_it_is_written(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, place: str
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    made = Follower(spark, session, vnodes, "t")
+    if table_format.name == "iceberg":  # databases may be nested there, and names have any characters
+        database, own = f"{table_format.catalog}.`a b`.{vnodes}", "`Or ders`"
+    else:
+        database, own = f"{table_format.catalog}.{vnodes}_X", "Orders"
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
+    name = f"{database}.{own}"
+    if place == "current":
+        spark.sql(f"USE {database}")
+        name = own
+    try:
+        table = rs.MergeTable(spark, name, using=table_format.name)
+    finally:
+        spark.sql("USE spark_catalog.default")
+    for v in (1, 2):
+        made.write(f"INSERT INTO ! (id, v) VALUES (1, {v}) ?")
+        made.apply(table)
+    assert values(table.rows()) == {1: 2}
+    assert values(spark.sql(f"SELECT id, v FROM {database}.{own} WHERE cdc_live")) == {1: 2}
+    assert [values(table.rows(version=v.version)) for v in table.versions()] == [{1: 1}, {1: 2}]
+    table.compact()
+    vacuum(spark, table)
+    again = rs.MergeTable(spark, f"{database}.{own}")
+    assert again.cursor == table.cursor
+    with pytest.raises(rscylla.ConfigError, match="exists with the format"):
+        rs.MergeTable(spark, f"{database}.{own}", using="other").versions()
+    session.execute(f"CREATE TABLE {vnodes}.t2 (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    with pytest.raises(rscylla.ConfigError, match="changes of another log"):
+        Follower(spark, session, vnodes, "t2").apply(table)
+
+
+def test_what_spark_says_of_a_table_that_it_cannot_create_is_one_line(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (id double PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    made = Follower(spark, session, vnodes, "t")
+    made.write("INSERT INTO ! (id, v) VALUES (1, 1) ?")
+    buckets = 4 if table_format.name == "iceberg" else None
+    if buckets is None:
+        name, told = "nowhere.t", "the database `spark_catalog`.`nowhere` does not exist; CREATE DATABASE"
+    else:
+        name, told = table_format.table(), "Iceberg has no buckets of double"
+    with pytest.raises(rscylla.ConfigError, match=told) as failure:
+        made.apply(rs.MergeTable(spark, name, using=table_format.name, buckets=buckets))
+    assert "\n" not in str(failure.value)
+
+
 # ---------------------------------------------------------------- versions and maintenance
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import histories
 import pytest
+import spark_history as h
 from prometheus_client import CollectorRegistry
 
 import rscylla
@@ -549,3 +551,35 @@ def in_utc(table: Any) -> Any:
         return pa.list_(fixed(kind.value_type)) if pa.types.is_list(kind) else kind
 
     return table.cast(pa.schema([pa.field(f.name, fixed(f.type)) for f in table.schema]))
+
+
+def test_a_table_that_is_gone_is_not_created_again_from_the_middle(
+    spark: SparkSession, session: Any, vnodes: str, tmp_path: Path
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    store = MemoryCursorStore()
+
+    def run(path: str, v: int | None = None) -> rs.ParquetTable:
+        at = rscylla.SystemClock().now_us()
+        if v is not None:
+            session.execute(f"INSERT INTO {vnodes}.t (pk, v) VALUES ({v}, {v}) USING TIMESTAMP {at}")
+        h.passed(at)
+        table = rs.ParquetTable(spark, str(tmp_path / path))
+        no_lag = rscylla.StreamLag(milliseconds=0)
+        for window, changes in rs.windows(spark, stream, store, NAME, no_lag, TO_HEAD, read={"consistency": "ONE"}):
+            assert rs.apply_changes(changes, table, window=window)
+            assert table.cursor == window.end
+        return table
+
+    table = run("a", 1)
+    written, cursor = table.rows_path, table.cursor
+    assert run("a").rows_path == written, "a window without changes writes no files"
+    assert table.cursor != cursor
+    assert run("a", 2).rows_path != written
+    kept = store.get_cursor(NAME)
+    with pytest.raises(rscylla.ConfigError, match="has no rows yet, but the window begins at"):
+        run("b", 3)
+    assert store.get_cursor(NAME) == kept
+    store.reset_cursor(NAME, stream.cursor_at(), reason="the table is gone")
+    assert sorted(row["pk"] for row in run("b").rows().collect()) == [1, 2, 3]

@@ -19,7 +19,7 @@ from ..shape import ColumnShape, Shape
 from .cells import cell_names, quoted, udt_fields, with_columns
 from .latest import NEVER, is_static, with_partition
 
-__all__ = ["added_fields", "changes_after", "check_same_log", "purged", "shape_json", "shape_of"]
+__all__ = ["added_fields", "changes_after", "check_begins", "check_same_log", "purged", "shape_json", "shape_of"]
 
 
 def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape, name: str) -> DataFrame | None:
@@ -44,6 +44,20 @@ def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape,
             f"{tu.format_time(start.exact_us)}: apply the windows in between, or create the table again"
         )
     return changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us) if start.key < at.key else changes
+
+
+def check_begins(window: Window, name: str) -> None:
+    """Raise ``ConfigError`` if *window* cannot be the first of the table *name*, as windows before it were applied.
+
+    A window that begins at a row, where a service stopped, can be: that is somebody's choice.
+    """
+    start = EventID.parse(window.start)
+    if start.mark is not None and not start.mark.is_start:
+        raise ConfigError(
+            f"the table {name} has no rows yet, but the window begins at {tu.format_time(start.exact_us)}, where the "
+            "cursor was saved, so that the table would lack the changes before; restore the table, or reset the "
+            "cursor, or fill the table with start_from and continue at its cursor"
+        )
 
 
 def check_same_log(cursor: str, other: str, name: str) -> None:

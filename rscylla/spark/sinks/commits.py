@@ -22,6 +22,7 @@ from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..pipeline.cells import quoted
 from ..settings import with_setting
+from .names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +106,7 @@ class CommitLog:
     commits_nothing = False
     """Whether a write without rows makes a commit, which carries the state."""
 
-    def __init__(self, spark: SparkSession, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, spark: SparkSession, name: TableName, properties: Mapping[str, str]) -> None:
         self._spark = spark
         self._name = name
         self.table = properties["rscylla.id"]
@@ -115,7 +116,7 @@ class CommitLog:
     def stored(self) -> State | None:
         """The state in the property, which may be older than that of the newest commit."""
         value = self.properties.get(STATE)
-        return None if value is None else State.of(of_property(value, STATE, self._name), self.table)
+        return None if value is None else State.of(of_property(value, STATE, str(self._name)), self.table)
 
     def state(self) -> State | None:
         """Return the state of the table as it is now; None if it has none."""
@@ -157,7 +158,7 @@ class CommitLog:
         from pyspark.errors import PySparkException
 
         try:
-            return self._spark.sql(f"SELECT * FROM {self._name} VERSION AS OF {version}")
+            return self._spark.sql(f"SELECT * FROM {self._name.sql} VERSION AS OF {version}")
         except PySparkException as e:
             raise self.gone(version) from e
 
@@ -227,12 +228,12 @@ class _DeltaLog(CommitLog):
         return super().read(version)
 
     def compact(self, shape: Shape) -> None:
-        self._spark.sql(f"OPTIMIZE {self._name}").collect()
+        self._spark.sql(f"OPTIMIZE {self._name.sql}").collect()
 
     def vacuum(self, keep: timedelta) -> None:
         # The history then says which versions have lost files.
         with with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true"):
-            self._spark.sql(f"VACUUM {self._name} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
+            self._spark.sql(f"VACUUM {self._name.sql} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
 
     def _history(self, limit: str) -> list[Any]:
         from pyspark.sql import functions as F
@@ -240,7 +241,7 @@ class _DeltaLog(CommitLog):
         given = F.col("operationParameters")
         removed = [F.col("operationMetrics")[name].try_cast("bigint") for name in _REMOVALS]
         retained = [given[n].try_cast("bigint") for n in ("specifiedRetentionMillis", "defaultRetentionMillis")]
-        found = self._spark.sql(f"DESCRIBE HISTORY {self._name}{limit}").select(
+        found = self._spark.sql(f"DESCRIBE HISTORY {self._name.sql}{limit}").select(
             "version",
             F.unix_micros("timestamp").alias("time_us"),
             "operation",
@@ -297,7 +298,7 @@ class _IcebergLog(CommitLog):
         return self._snapshots()[0]
 
     def compact(self, shape: Shape) -> None:
-        catalog, table = self._named()
+        catalog, table = quoted(self._name.catalog), self._name.sql_in_catalog
         names = ", ".join(quoted(c.name) for c in shape.partition)
         self._spark.sql(
             f"CALL {catalog}.system.rewrite_data_files(table => {text(table)}, strategy => 'sort', "
@@ -305,7 +306,7 @@ class _IcebergLog(CommitLog):
         ).collect()
 
     def vacuum(self, keep: timedelta) -> None:
-        catalog, table = self._named()
+        catalog, table = quoted(self._name.catalog), self._name.sql_in_catalog
         until_us = SystemClock().now_us() - keep // timedelta(microseconds=1)
         # The last snapshot is never expired.
         self._spark.sql(
@@ -318,7 +319,7 @@ class _IcebergLog(CommitLog):
         """Return the snapshots that led to the current one, newest first, and whether the first of them is there."""
         from pyspark.sql import functions as F
 
-        frame = self._spark.table(f"{self._name}.snapshots").select(
+        frame = self._spark.table(f"{self._name.sql}.snapshots").select(
             "snapshot_id",
             "parent_id",
             F.unix_micros("committed_at").alias("time_us"),
@@ -334,13 +335,8 @@ class _IcebergLog(CommitLog):
             at = row["parent_id"]
         return found, at is None
 
-    def _named(self) -> tuple[str, str]:
-        """Return the catalog of the table, and its name in it."""
-        catalog, _, rest = self._name.partition(".")
-        return (catalog, rest) if "." in rest else (self._spark.catalog.currentCatalog(), self._name)
 
-
-def commit_log(spark: SparkSession, name: str, properties: Mapping[str, str]) -> CommitLog:
+def commit_log(spark: SparkSession, name: TableName, properties: Mapping[str, str]) -> CommitLog:
     """Return the log of the table *name*, which has *properties*."""
     logs = {"delta": _DeltaLog, "iceberg": _IcebergLog}
     return logs.get(properties.get("rscylla.format", ""), CommitLog)(spark, name, properties)

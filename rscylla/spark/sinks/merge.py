@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
     DateType,
     DecimalType,
@@ -54,11 +55,12 @@ from ..pipeline.merging import (
     stored_type,
     table_schema,
 )
-from ..pipeline.tables import added_fields, changes_after, shape_json, shape_of
+from ..pipeline.tables import added_fields, changes_after, check_begins, shape_json, shape_of
 from ..settings import planned_quickly
 from ..shape import Shape
 from ..windowing import Window
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, of_property, text, to_property
+from .names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +71,9 @@ __all__ = ["MergeTable", "TableVersion"]
 
 _CLUSTERED = (IntegralType, StringType, DateType, TimestampType, DecimalType, FloatType, DoubleType)
 """The types that Delta Lake clusters by."""
+
+_IN_BUCKETS = (IntegralType, StringType, DateType, TimestampType, DecimalType, BinaryType)
+"""The types that Iceberg has buckets of."""
 
 VERSION = "4"
 
@@ -92,7 +97,8 @@ class MergeTable:
     them.
 
     Args:
-        name: name of the table in SQL: ``orders``, ``db.orders``, ``catalog.db.orders``.
+        name: name of the table in SQL: ``orders``, ``db.orders``, ``catalog.db.orders``. Other characters than letters,
+            digits, and underscores are in backticks.
         using: format for creating the table if it does not exist, such as ``delta`` or ``iceberg``.
         buckets: for creating a table of Iceberg: number of buckets of partition keys that it is partitioned by, so that
             a window rewrites files of few buckets. A table of Delta Lake is clustered by the partition key.
@@ -113,14 +119,15 @@ class MergeTable:
         if buckets is not None and buckets < 1:
             raise ConfigError(f"buckets must be at least 1, not {buckets}")
         self._spark = spark
-        self._name = name
+        self._name = TableName.of(spark, name)
         self._using = using
         self._buckets = buckets
         self._extra = dict(properties or {})
 
     @property
     def name(self) -> str:
-        return self._name
+        """The name as it was given; a later ``USE`` does not make it that of another table."""
+        return self._name.given
 
     @property
     def cursor(self) -> str:
@@ -137,7 +144,7 @@ class MergeTable:
         if self.cursor:
             raise ConfigError(f"the table {self._name} already has rows; use another name, or drop the table")
         if self._exists():  # rows of a run that was killed at this point
-            self._spark.sql(f"DELETE FROM {self._name}")
+            self._spark.sql(f"DELETE FROM {self._name.sql}")
         self._create(snapshot.shape)
         self._cluster(snapshot.shape, self._log())
         self._widen(snapshot.shape)
@@ -150,10 +157,13 @@ class MergeTable:
         A window that the table already has changes nothing, so a window can be applied again after a crash.
 
         Raises:
-            ConfigError: a window between the table and this one is missing, the table belongs to another base table,
+            ConfigError: a window between the table and this one is missing, also if the table is gone; the table
+                belongs to another base table;
                 its format has no MERGE, or it does not exist and *using* was not given.
         """
         shape = Shape.of(changes)
+        if not self._exists():
+            check_begins(window, str(self._name))
         self._create(shape)
         log = self._log()
         state = log.state()
@@ -161,13 +171,14 @@ class MergeTable:
         whole = False
         if state is not None and state.cursor:
             known, left_out = self._shape(log, state)
-            left = changes_after(changes, window, state.cursor, known, self._name)
+            left = changes_after(changes, window, state.cursor, known, str(self._name))
             if left is None:
                 return False
             changes = left
             shape = without(shape, left_out)
             whole = has_lost(known, shape)
         else:
+            check_begins(window, str(self._name))
             self._cluster(shape, log)
         self._widen(shape)
         self._commit(cells_of(changes, shape), shape, window.end, left_out, whole=whole)
@@ -198,7 +209,7 @@ class MergeTable:
             raise ConfigError("give one of cursor=, version=, and as_of=")
         log = self._log()
         if cursor is None and version is None and as_of is None:
-            frame, state = self._spark.table(self._name), log.state()
+            frame, state = self._spark.table(self._name.sql), log.state()
         else:
             number = version if version is not None else self._version(log, cursor, as_of).version
             state, time_us = log.state_of(number)
@@ -245,27 +256,27 @@ class MergeTable:
     # ------------------------------------------------------------ the table
 
     def _exists(self) -> bool:
-        return bool(self._spark.catalog.tableExists(self._name)) or self._is_named_again()
+        return bool(self._spark.catalog.tableExists(self._name.sql)) or self._is_named_again()
 
     def _is_named_again(self) -> bool:
         """Give a table of Delta Lake its name, if there is none; return whether it has one now.
 
         Without a metastore, names end with the application, but the tables stay where these names put them.
         """
-        catalog, database, table = _parts(self._name, self._spark)
-        known = catalog == "spark_catalog" and has_files(self._spark)
+        database = self._name.database
+        known = self._name.catalog == "spark_catalog" and has_files(self._spark)
         if (self._using or "").lower() != "delta" or not known or not self._spark.catalog.databaseExists(database):
             return False
-        location = f"{self._spark.catalog.getDatabase(database).locationUri.rstrip('/')}/{table}"
+        location = f"{self._spark.catalog.getDatabase(database).locationUri.rstrip('/')}/{self._name.table}"
         if not any(name.endswith(".json") for name in Directory(self._spark, f"{location}/_delta_log").names()):
             return False
-        self._spark.sql(f"CREATE TABLE {self._name} USING delta LOCATION {text(location)}")
+        self._spark.sql(f"CREATE TABLE {self._name.sql} USING delta LOCATION {text(location)}")
         return True
 
     def _log(self) -> CommitLog:
         """Return the log of the table as it is now, with its properties."""
-        self._spark.catalog.refreshTable(self._name)  # another process may have written to it
-        shown = self._spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
+        self._spark.catalog.refreshTable(self._name.sql)  # another process may have written to it
+        shown = self._spark.sql(f"SHOW TBLPROPERTIES {self._name.sql}").collect()
         found = {r["key"]: r["value"] for r in shown}
         if "rscylla.version" not in found:
             raise ConfigError(f"the table {self._name} was not created by rscylla; use a name that does not exist yet")
@@ -274,6 +285,9 @@ class MergeTable:
                 f"the table {self._name} has the format of another version of rscylla; create it "
                 "again, or use that version"
             )
+        has = found.get("rscylla.format", "")
+        if self._using is not None and self._using.lower() != has:
+            raise ConfigError(f"the table {self._name} exists with the format {has!r}; omit using={self._using!r}")
         return commit_log(self._spark, self._name, found)
 
     def _saved(self) -> tuple[CommitLog, State]:
@@ -294,7 +308,7 @@ class MergeTable:
         value = log.properties.get(name)
         if value is None:
             raise ConfigError(f"the table {self._name} lost its property {name}; create it again")
-        stored = json.loads(of_property(value, name, self._name))
+        stored = json.loads(of_property(value, name, str(self._name)))
         return shape_of(stored["columns"]), stored["left_out"]
 
     def _version(self, log: CommitLog, cursor: str | None, as_of: datetime | None) -> TableVersion:
@@ -325,26 +339,36 @@ class MergeTable:
                 f"the table {self._name} does not exist; set the format for creating it, such as using='delta'"
             )
         schema, using = table_schema(shape), self._using.lower()
+        if self._buckets is not None and not isinstance(shape.partition[0].type, _IN_BUCKETS):
+            raise ConfigError(
+                f"buckets=: Iceberg has no buckets of {shape.partition[0].type.simpleString()}, the type of the "
+                f"partition key {shape.partition[0].name!r}; omit it"
+            )
         properties = {"rscylla.version": VERSION, "rscylla.id": uuid4().hex, "rscylla.format": using}
+        if using == "delta":
+            shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
         if using == "delta" and any(_MAPPED_NAMES & set(name) for name in schema.names):
             properties |= dict([_MAPPING])
-        writer = self._spark.createDataFrame([], schema).writeTo(self._name).using(self._using)
+        writer = self._spark.createDataFrame([], schema).writeTo(self._name.sql).using(self._using)
         for name, value in (self._extra | properties).items():
             writer = writer.tableProperty(name, value)
         if self._buckets is not None:
             writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, F.col(quoted(shape.partition[0].name))))
         try:
             writer.create()
-        except Exception as e:
-            if "DATA_SOURCE_NOT_FOUND" not in str(e):
-                raise
-            raise ConfigError(f"the table {self._name} cannot be created: {missing_format(self._using)}") from e
+        except PySparkException as e:
+            why = str(e).strip().partition("\n")[0]
+            if "DATA_SOURCE_NOT_FOUND" in why:
+                why = missing_format(self._using)
+            elif "SCHEMA_NOT_FOUND" in why:
+                why = f"the database {self._name.database} does not exist; CREATE DATABASE {self._name.database}"
+            raise ConfigError(f"the table {self._name} cannot be created: {why}") from e
 
     def _cluster(self, shape: Shape, log: CommitLog) -> None:
         """Cluster a table of Delta Lake that has no rows yet; not when it is created, as a run may die in between."""
         clustered = [quoted(c.name) for c in shape.partition if isinstance(c.type, _CLUSTERED)]
         if log.properties.get("rscylla.format") == "delta" and clustered:
-            self._spark.sql(f"ALTER TABLE {self._name} CLUSTER BY ({', '.join(clustered[:4])})")
+            self._spark.sql(f"ALTER TABLE {self._name.sql} CLUSTER BY ({', '.join(clustered[:4])})")
 
     def _widen(self, shape: Shape) -> None:
         """Give the table the columns of *shape*; those dropped from the base table stay, and become null.
@@ -352,28 +376,30 @@ class MergeTable:
         A column that was dropped from the base table, and added again with another type, is a new one here, too.
         """
         of_format = self._log().properties.get("rscylla.format", "")
-        known = {f.name: f.dataType for f in self._spark.table(self._name).schema.fields}
+        if of_format == "delta":
+            shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
+        known = {f.name: f.dataType for f in self._spark.table(self._name.sql).schema.fields}
         wanted = {f.name: stored_type(f.dataType, of_format) for f in table_schema(shape).fields}
         other = [n for n in wanted if n in known and known[n].simpleString() != wanted[n].simpleString()]
         again = added_again(shape)
         grown: list[tuple[str, DataType]] = []
         for name in other:
             if name not in again:
-                grown += added_fields(name, known[name], wanted[name], self._name)
+                grown += added_fields(name, known[name], wanted[name], str(self._name))
         if dropped := [n for n in other if n in again]:
             if of_format == "delta":
                 self._set(dict([_MAPPING]))
-            self._spark.sql(f"ALTER TABLE {self._name} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
+            self._spark.sql(f"ALTER TABLE {self._name.sql} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
         added = [(quoted(n), t) for n, t in wanted.items() if n not in known or n in dropped] + grown
         if added:
             columns = ", ".join(f"{name} {ddl(type_)}" for name, type_ in added)
-            self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({columns})")
+            self._spark.sql(f"ALTER TABLE {self._name.sql} ADD COLUMNS ({columns})")
 
     def _set(self, properties: Mapping[str, str], log: CommitLog | None = None, state: State | None = None) -> None:
         """Set *properties* in one commit, which carries *state*."""
         pairs = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
         with nullcontext() if log is None or state is None else log.committing(self._spark, state):
-            self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
+            self._spark.sql(f"ALTER TABLE {self._name.sql} SET TBLPROPERTIES ({pairs})")
 
     def _commit(
         self, cells: DataFrame, shape: Shape, cursor: str, left_out: Collection[str], *, whole: bool = False
@@ -401,16 +427,16 @@ class MergeTable:
 
     def _append_nothing(self, log: CommitLog, state: State) -> None:
         """Commit *state* without rows. A MERGE of none would read the table, and Spark 4.1 fails to plan it."""
-        none = self._spark.table(self._name).where(F.lit(False))
+        none = self._spark.table(self._name.sql).where(F.lit(False))
         with log.committing(self._spark, state):
-            none.writeTo(self._name).append()
+            none.writeTo(self._name.sql).append()
 
     def _merge(
         self, cells: DataFrame, shape: Shape, log: CommitLog, state: State, *, within: KeysWithin | None, whole: bool
     ) -> None:
-        table = as_wanted(self._spark.table(self._name), shape)
+        table = as_wanted(self._spark.table(self._name.sql), shape)
         source = merge_source(table, cells, shape, second_of(None), whole=whole, within=within).alias(_SOURCE)
-        target = self._name.rpartition(".")[2]
+        target = quoted(self._name.table)
         names = table_schema(shape).names
         # Columns that the table of Scylla has lost become null.
         assigned = {quoted(n): F.lit(None) for n in table.columns}
@@ -419,7 +445,7 @@ class MergeTable:
         if within is not None:
             same = within.of(columns_of(target)) & same
         merge = (
-            source.mergeInto(self._name, same)
+            source.mergeInto(self._name.sql, same)
             # The first clause that fits counts, so the delete comes before the update.
             .whenMatched(~F.col(f"{_SOURCE}.{KEEP}"))
             .delete()
@@ -438,13 +464,6 @@ class MergeTable:
                 f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
                 "a ParquetTable"
             ) from e
-
-
-def _parts(name: str, spark: SparkSession) -> tuple[str, str, str]:
-    """Return catalog, database, and table of *name*; what it does not say is as in the session."""
-    *before, table = name.split(".")
-    database = before[-1] if before else spark.catalog.currentDatabase()
-    return before[0] if len(before) > 1 else spark.catalog.currentCatalog(), database, table
 
 
 def is_old(stored: State | None, state: State) -> bool:

@@ -36,7 +36,7 @@ from ..pipeline.cells import (
 )
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
-from ..pipeline.tables import added_fields, changes_after, purged, shape_json, shape_of
+from ..pipeline.tables import added_fields, changes_after, check_begins, purged, shape_json, shape_of
 from ..settings import planned_quickly
 from ..shape import Shape
 
@@ -99,12 +99,14 @@ class ParquetTable:
         that the snapshot omits stay absent; columns that were added to the base table since are added.
 
         Raises:
-            ConfigError: a window between the table and this one is missing, or the table belongs to another base table.
+            ConfigError: a window between the table and this one is missing, also if the table is gone; or the table
+                belongs to another base table.
         """
         manifest = self._manifest()
         shape = Shape.of(changes)
         if manifest is None:
             self._check_new()
+            check_begins(window, self.path)
             self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
             return True
         known = _shape_of(manifest)
@@ -113,6 +115,9 @@ class ParquetTable:
             return False
         version, left_out = int(manifest["version"]), manifest["left_out"]
         shape = without(shape, left_out)
+        if shape_json(shape) == manifest["shape"] and left.isEmpty():
+            self._directory.write_json(MANIFEST, {**manifest, "cursor": window.end})
+            return True
         schema = _still_of(known, shape, self.path)
         old = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
         cells = cells_of(left, shape).unionByName(with_all_columns(old, shape))
@@ -123,7 +128,7 @@ class ParquetTable:
         """Return the rows as of the table's cursor, without values that have expired by *at* (default: now).
 
         Other programs can read the directory ``rows`` of the current version, whose values expired as of its write
-        time.
+        time. A window without changes does not write it again.
 
         Raises:
             ConfigError: the table does not exist.
