@@ -28,11 +28,11 @@ PER_PARTITION = 10
 TOUCHED = 20
 """The partitions of a window; each gets ``PER_PARTITION`` changes."""
 
-SMALL_FILES = {
-    "delta": {"delta.targetFileSize": "256kb"},
-    "iceberg": {"write.target-file-size-bytes": "262144"},
-}
+SMALL_FILES = {"iceberg": {"write.target-file-size-bytes": "262144"}}
 """Properties with which tables of some megabytes have more than one file."""
+
+SMALL_FILES_OF_DELTA = {f"spark.databricks.delta.optimize.{name}FileSize": "262144" for name in ("min", "max")}
+"""Delta Lake has settings of the session for this."""
 
 ON_READ = {
     "delta": {"delta.enableDeletionVectors": "true"},
@@ -54,7 +54,11 @@ def main() -> None:
 
     with EmbeddedScyllaProcess() as server, tempfile.TemporaryDirectory() as directory:
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g")
+        builder = (
+            builder.config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.memory", "2g")
+            .config(map=SMALL_FILES_OF_DELTA)
+        )
         spark = with_format(builder, args.format, warehouse=f"{directory}/lake").getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         register(spark)  # Spark does not search an editable install
@@ -64,9 +68,7 @@ def main() -> None:
             create_keyspace(session)
             options = {"contactPoints": point, "keyspace": KEYSPACE, "lag": "0s", "consistency": "ONE"}
             print(f"{args.format}, {TOUCHED * PER_PARTITION} changes of {TOUCHED} partitions in a window")
-            print(
-                f"{'table':<32}{'files':>6}{'latest, s':>11}{'window, s':>11}{'CPU ratio':>20}{'rewritten, files':>18}"
-            )
+            print(f"{'table':<32}{'files':>6}{'latest, s':>11}{'window, s':>11}{'CPU ratio':>20}{'files replaced':>18}")
             for rows in args.rows:
                 for how, more in (("", {}), (", on read", ON_READ[args.format])):
                     log = Log(spark, session, options, f"t{rows}{'r' if more else ''}", Path(directory))
@@ -123,7 +125,7 @@ def report(title: str, log: Log, of_format: str, more: Mapping[str, str], rows: 
     log.create()
     catalog = FORMATS[of_format].catalog
     name = f"{catalog}.default.{log.table}"
-    table = MergeTable(log.spark, name, using=of_format, properties={**SMALL_FILES[of_format], **more})
+    table = MergeTable(log.spark, name, using=of_format, properties={**SMALL_FILES.get(of_format, {}), **more})
     partitions = rows // PER_PARTITION
     table.apply(*log.window(list(range(partitions))))
     table.compact()

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -356,12 +357,16 @@ class MergeTable:
             writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, F.col(quoted(shape.partition[0].name))))
         try:
             writer.create()
-        except PySparkException as e:
-            why = str(e).strip().partition("\n")[0]
-            if "DATA_SOURCE_NOT_FOUND" in why:
+        except (PySparkException, Py4JError) as e:
+            said = str(e).strip()
+            if "[DATA_SOURCE_NOT_FOUND]" in said:
                 why = missing_format(self._using)
-            elif "SCHEMA_NOT_FOUND" in why:
+            elif "[SCHEMA_NOT_FOUND]" in said:
                 why = f"the database {self._name.database} does not exist; CREATE DATABASE {self._name.database}"
+            elif isinstance(e, PySparkException):
+                why = said.partition("\n")[0]
+            else:
+                raise
             raise ConfigError(f"the table {self._name} cannot be created: {why}") from e
 
     def _cluster(self, shape: Shape, log: CommitLog) -> None:
