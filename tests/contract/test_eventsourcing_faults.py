@@ -69,11 +69,8 @@ def aggregate() -> AggregateID:
 
 
 @pytest.fixture
-def impatient(scylla: EmbeddedScylla) -> Iterator[Any]:
-    """A session that gives up on an answer soon."""
-    session = scylla.connect()
-    session.default_timeout = 0.5
-    yield session
+def session(scylla: EmbeddedScylla) -> Iterator[Any]:
+    yield scylla.connect()
     scylla.faults.clear()
 
 
@@ -91,9 +88,11 @@ class Store(ScyllaEventStore):
 
 
 @pytest.fixture
-def store(impatient: Any) -> Store:
-    found = Store(impatient)
+def store(session: Any) -> Store:
+    """A store that gives up on an answer soon, once it has its table: to create one may take a busy machine longer."""
+    found = Store(session)
     found.head(AggregateID("order", "none"))  # creates the table, and prepares
+    session.default_timeout = 0.5
     return found
 
 
@@ -296,8 +295,8 @@ def test_commands_under_faults_are_done_once(scylla: EmbeddedScylla, store: Stor
     assert plain.state.open == 1000 - len(sent)
 
 
-def test_who_is_forgotten_in_the_middle_of_faults_stays_so(scylla: EmbeddedScylla, impatient: Any) -> None:
-    keys = ScyllaSubjectKeys(impatient, KEYSPACE, "faulty_keys", create=True, clock=ManualClock())
+def test_who_is_forgotten_in_the_middle_of_faults_stays_so(scylla: EmbeddedScylla, session: Any) -> None:
+    keys = ScyllaSubjectKeys(session, KEYSPACE, "faulty_keys", create=True, clock=ManualClock())
     assert keys.find_key("none") is None
     writes = Statements(table="faulty_keys", matching=" IF ")
     for n, applied in enumerate((True, False)):
