@@ -170,7 +170,7 @@ class KafkaCursorStore:
             ConfigError: partitions were added to the topic, so the cursor is not where it belongs.
         """
         lane = self._lane(consumer)
-        with lane.lock:
+        with lane.lock, lane.publisher.in_use():
             self._check_lease(consumer)
             self._begin(lane)
             lane.sessions[consumer] = lane.publisher.session
@@ -245,7 +245,7 @@ class KafkaCursorStore:
         """Set the cursor, in a transaction of its own. A process that works with it is fenced, and reads it again."""
         lane = self._lane(consumer)
         self._codec.encode(cursor)
-        with lane.lock:
+        with lane.lock, lane.publisher.in_use():
             if lane.publisher.session:
                 lane.publisher.commit()  # so that the history shows how far the consumer had come
             self._begin(lane)

@@ -48,7 +48,7 @@ ANSWER_S: Final = 30.0
 
 ABORT_S: Final = 5.0
 IDLE_SESSION_S: Final = 5.0
-"""A session that nobody takes part in for so long ends, and its connections with it."""
+"""A session that nobody uses for so long ends, and its connections with it. What takes long uses it until its end."""
 
 REFUSED_KEPT: Final = 1000
 
@@ -250,6 +250,15 @@ class TransactionalPublisher(KafkaPublisher):
                 raise PublishFailed(f"no transaction can begin as {self._id!r}: {found.str()}") from error
             return
 
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let no session end meanwhile because nobody takes part in it."""
+        party = self.join(lambda: True)
+        try:
+            yield
+        finally:
+            party.leave()
+
     def moved(self) -> bool:
         """Note that a cursor is to be committed; return False if the session has ended."""
         with self._gate:
@@ -316,6 +325,7 @@ class TransactionalPublisher(KafkaPublisher):
             self.check()
             self._end("commit", deadline)
             self._clear()
+            self._used = self._clock.monotonic()
             if self._committed is not None:
                 self._committed(cursors)
 

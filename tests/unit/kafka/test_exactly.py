@@ -345,6 +345,48 @@ def test_a_session_is_in_use_while_its_cursor_moves(stores: Stores, monkeypatch:
     assert publisher._used > 0
 
 
+def test_a_session_is_in_use_until_its_commit_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", float("inf"))
+    store = stores.open()
+    store.set_cursor("c", "1")
+    publisher = store.publisher("c")
+    publisher._used = 0.0
+    store.flush()
+    assert publisher._used > 0
+
+
+def read_slowly(monkeypatch: pytest.MonkeyPatch, store: KafkaCursorStore, consumer: str) -> None:
+    """Let reading the cursors take longer than a session of *consumer* lasts that nobody uses."""
+    publisher, read = store.publisher(consumer), store._read
+
+    def slowly(*args: Any, **options: Any) -> list[CursorRecord]:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", 0.0)
+            publisher._tend()
+        return read(*args, **options)
+
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", LONG_S)
+    monkeypatch.setattr(store, "_read", slowly)
+
+
+def test_a_session_is_in_use_while_its_cursors_are_read(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores.open()
+    read_slowly(monkeypatch, store, "c")
+    assert store.get_cursor("c") == ""
+    store.set_cursor("c", "1")
+    store.flush()
+    assert [record.cursor for record in stores.open().list_cursors()] == ["1"]
+
+
+def test_a_reset_is_saved_however_long_reading_the_cursors_takes(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.open()
+    read_slowly(monkeypatch, store, "c")
+    store.reset_cursor("c", "3", reason="replay")
+    assert [record.cursor for record in stores.open().list_cursors()] == ["3"]
+
+
 # ---------------------------------------------------------------- runs
 
 
