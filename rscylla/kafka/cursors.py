@@ -242,7 +242,11 @@ class KafkaCursorStore:
         return sorted(mine, key=lambda record: -record.epoch)
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
-        """Set the cursor, in a transaction of its own. A process that works with it is fenced, and reads it again."""
+        """Set the cursor, in a transaction of its own. A process that works with it is fenced, and reads it again.
+
+        Raises:
+            PublishFailed, LeaseLost: the cursor is not set, or Kafka did not say that it is.
+        """
         lane = self._lane(consumer)
         self._codec.encode(cursor)
         with lane.lock, lane.publisher.in_use():
@@ -252,6 +256,8 @@ class KafkaCursorStore:
             lane.memory.reset_cursor(consumer, cursor, reason=reason)
             lane.publisher.moved()
             lane.publisher.commit()
+            if any(record.consumer == consumer for record in self._unsaved(lane)):
+                raise self._ended(consumer, lane)  # what ended the session was told to another thread
 
     # ------------------------------------------------------------ lanes
 
@@ -326,8 +332,12 @@ class KafkaCursorStore:
 
     def _pending(self, lane: _Lane) -> list[Message]:
         """Return the cursors that moved. Called right before a commit."""
+        return [self._message(record) for record in self._unsaved(lane)]
+
+    @staticmethod
+    def _unsaved(lane: _Lane) -> list[CursorRecord]:
         records = lane.memory.list_cursors()
-        return [self._message(r) for r in records if lane.committed.get(r.consumer) != (r.epoch, r.cursor)]
+        return [r for r in records if lane.committed.get(r.consumer) != (r.epoch, r.cursor)]
 
     def _committed(self, lane: _Lane, sent: Sequence[Message]) -> None:
         for message in sent:

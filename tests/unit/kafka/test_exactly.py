@@ -387,6 +387,25 @@ def test_a_reset_is_saved_however_long_reading_the_cursors_takes(
     assert [record.cursor for record in stores.open().list_cursors()] == ["3"]
 
 
+def test_a_reset_that_is_not_saved_is_an_error_even_if_another_thread_has_told_why(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.open()
+    publisher, moved = store.publisher("c"), store.publisher("c").moved
+
+    def lost() -> bool:
+        publisher.spoil(PublishFailed("a record was lost"))
+        with pytest.raises(PublishFailed, match="a record was lost"):
+            store.flush()
+        return moved()
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(publisher, "moved", lost)
+        with pytest.raises(PublishFailed, match="a record was lost"):
+            store.reset_cursor("c", "3", reason="replay")
+    assert store.get_cursor("c") == ""
+
+
 # ---------------------------------------------------------------- runs
 
 
