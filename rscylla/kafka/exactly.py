@@ -230,6 +230,7 @@ class TransactionalPublisher(KafkaPublisher):
                 self._init(new, stop)
                 self._producer = new
                 self._session += 1
+                self._moved = None
                 self._is_alive, self._lost, self._is_told = True, None, True
                 self._clear()
                 self._used = self._clock.monotonic()
@@ -313,9 +314,9 @@ class TransactionalPublisher(KafkaPublisher):
             if not all(party.settle() for party in [*self._parties]):
                 self.spoil(PublishFailed("a cursor was not saved"))
             self.check()
+            self._moved = None  # a cursor that moves from here on may be in the next commit only
             cursors = self._cursors() if self._cursors is not None else ()
             if not cursors and not self._is_open:
-                self._moved = None
                 return
             for message in cursors:
                 answer = _Answer()
@@ -366,7 +367,7 @@ class TransactionalPublisher(KafkaPublisher):
             self._clear()
 
     def _clear(self) -> None:
-        self._is_open, self._moved = False, None
+        self._is_open = False
         self._records = self._bytes = 0
 
     def _settle(self, deadline: float) -> None:

@@ -355,6 +355,26 @@ def test_a_session_is_in_use_until_its_commit_ends(stores: Stores, monkeypatch: 
     assert publisher._used > 0
 
 
+def test_a_cursor_that_moves_during_a_commit_is_in_the_next(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", LONG_S)
+    store = stores.open()
+    store.set_cursor("c", "1")
+    publisher, end = store.publisher("c"), store.publisher("c")._end
+
+    def while_it_moves(what: str, deadline: float) -> None:
+        store.set_cursor("c", "2")
+        end(what, deadline)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(publisher, "_end", while_it_moves)
+        store.flush()
+    with monkeypatch.context() as later:
+        later.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", 0.0)
+        publisher._tend()
+    store.close()
+    assert [record.cursor for record in stores.open().list_cursors()] == ["2"]
+
+
 def read_slowly(monkeypatch: pytest.MonkeyPatch, store: KafkaCursorStore, consumer: str) -> None:
     """Let reading the cursors take longer than a session of *consumer* lasts that nobody uses."""
     publisher, read = store.publisher(consumer), store._read
