@@ -53,9 +53,10 @@ MOVED: Final = frozenset(
     (
         *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART),
         *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
+        KafkaError._NOENT,  # noqa: SLF001 - librdkafka's own: no partition that is asked for has a leader
     )
 )
-"""Errors of a partition that has just been created, or has another leader."""
+"""Errors of a partition that has just been created, has another leader, or has none for a moment."""
 
 CLIENT: Final = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "client.", "reconnect.", "broker.", "log_level")
 """What of a producer's configuration other clients take, too."""

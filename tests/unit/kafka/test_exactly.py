@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -288,6 +288,32 @@ def test_resets_are_kept_with_their_reasons(stores: Stores) -> None:
     assert found is not None
     assert told([found]) == expected[:1]
     assert other.find_cursor("d") is None
+
+
+def test_partitions_without_a_leader_are_waited_for(
+    kafka: MockKafka, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So they are for a moment when the topic was just created, and when the controller has lost a broker."""
+    store = stores.open()
+    store.set_cursor("c", "1")
+    store.flush()
+    other = stores.open()
+    ends, pause = other._ends, other._pause
+    waited: list[bool] = []
+
+    def end_without(partitions: Iterable[int]) -> dict[int, int]:
+        kafka.gone("rscylla_cursors")
+        return ends(partitions)
+
+    def wait() -> None:
+        waited.append(True)
+        kafka.gone("rscylla_cursors", is_gone=False)
+        pause()
+
+    monkeypatch.setattr(other, "_ends", end_without)
+    monkeypatch.setattr(other, "_pause", wait)
+    assert other.get_cursor("c") == "1"
+    assert waited
 
 
 def test_a_cursor_is_not_overlooked_after_partitions_were_added(stores: Stores) -> None:
