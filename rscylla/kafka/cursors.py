@@ -66,8 +66,8 @@ CLIENT: Final = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "client.
 class _Lane:
     """The consumers whose cursors are in the transactions of one publisher.
 
-    ``sessions`` has the session in which each consumer last read its cursor. Cursors are kept in ``memory`` while a
-    session lasts: nobody else can write them without ending it.
+    ``sessions`` has the session in which each consumer last read its cursor. Cursors are kept in ``memory`` while the
+    session lasts in which they were read, ``read_in``: nobody else can write them without ending it.
     """
 
     publisher: TransactionalPublisher
@@ -76,6 +76,13 @@ class _Lane:
     memory: MemoryCursorStore = attrs.field(factory=MemoryCursorStore)
     sessions: dict[str, int] = attrs.field(factory=dict)
     committed: dict[str, tuple[int, str]] = attrs.field(factory=dict)
+    read_in: int = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether ``memory`` has the cursors of the session that there is."""
+        session = self.publisher.session
+        return session != 0 and session == self.read_in
 
 
 class KafkaCursorStore:
@@ -221,7 +228,7 @@ class KafkaCursorStore:
         """Return the record of *consumer*; None if it never had a cursor."""
         _check(consumer)
         lane = self._lanes.get(consumer)
-        if lane is not None and lane.publisher.session:
+        if lane is not None and lane.is_current:
             return lane.memory.find_cursor(consumer)
         history = self.cursor_history(consumer)
         return history[0] if history else None
@@ -229,7 +236,7 @@ class KafkaCursorStore:
     def list_cursors(self) -> list[CursorRecord]:
         found = {record.consumer: record for record in sorted(self._read(), key=lambda record: record.epoch)}
         for lane in self._all():
-            if lane.publisher.session:
+            if lane.is_current:
                 found |= {record.consumer: record for record in lane.memory.list_cursors()}
         return [found[name] for name in sorted(found)]
 
@@ -237,7 +244,7 @@ class KafkaCursorStore:
         """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets."""
         _check(consumer)
         lane = self._lanes.get(consumer)
-        if lane is not None and lane.publisher.session:
+        if lane is not None and lane.is_current:
             return lane.memory.cursor_history(consumer)
         mine = [record for record in self._read((consumer,)) if record.consumer == consumer]
         return sorted(mine, key=lambda record: -record.epoch)
@@ -321,6 +328,7 @@ class KafkaCursorStore:
             raise
         lane.memory = MemoryCursorStore(codec=self._codec, history=history, clock=self._clock)
         lane.committed = {r.consumer: (r.epoch, r.cursor) for r in sorted(history, key=lambda r: r.epoch)}
+        lane.read_in = lane.publisher.session
 
     def _check_elsewhere(self, consumer: str) -> None:
         """Raise ``ConfigError`` if *consumer* has a cursor in another partition than its own, where it has none."""
@@ -332,8 +340,8 @@ class KafkaCursorStore:
             )
 
     def _pending(self, lane: _Lane) -> list[Message]:
-        """Return the cursors that moved. Called right before a commit."""
-        return [self._message(record) for record in self._unsaved(lane)]
+        """Return the cursors that moved. Called right before a commit, which may be one of another thread."""
+        return [self._message(record) for record in self._unsaved(lane)] if lane.is_current else []
 
     @staticmethod
     def _unsaved(lane: _Lane) -> list[CursorRecord]:

@@ -424,6 +424,26 @@ def test_a_session_is_in_use_while_its_cursors_are_read(stores: Stores, monkeypa
     assert [record.cursor for record in stores.open().list_cursors()] == ["1"]
 
 
+def test_what_an_earlier_session_did_not_save_is_not_committed_while_cursors_are_read(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.open()
+    store.set_cursor("c", "1")
+    store.publisher("c").spoil(PublishFailed("a record was lost"))
+    with pytest.raises(PublishFailed, match="a record was lost"):
+        store.flush()
+    read = store._read
+
+    def read_while_another_thread_flushes(*args: Any, **options: Any) -> list[CursorRecord]:
+        store.flush()
+        return read(*args, **options)
+
+    monkeypatch.setattr(store, "_read", read_while_another_thread_flushes)
+    assert store.get_cursor("c") == ""
+    store.close()
+    assert stores.open().list_cursors() == []
+
+
 def test_a_reset_is_saved_however_long_reading_the_cursors_takes(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
