@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["planned_quickly", "with_setting"]
+__all__ = ["planned_quickly", "unless_set", "with_setting"]
 
 
 _lock = threading.Lock()
@@ -41,6 +41,11 @@ def with_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, before)
+
+
+def unless_set(spark: SparkSession, name: str, value: str) -> AbstractContextManager[None]:
+    """The session *spark* has the setting *name* in the block, unless the user has set it, or a block around this."""
+    return nullcontext() if spark.conf.get(name, None) is not None else with_setting(spark, name, value)
 
 
 def _session(spark: SparkSession) -> Any:

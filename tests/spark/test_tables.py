@@ -6,7 +6,9 @@ import itertools
 import os
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from spark_formats import TableFormat
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
+from rscylla.spark.sinks.commits import CommitLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -272,6 +275,57 @@ def test_keys_may_be_dates_that_python_does_not_have_and_fields_of_types_may_hav
     assert [tuple(row) for row in found] == [(6_585_000, 2, 7), (6_585_001, 1, None)]
 
 
+def test_a_column_comes_back_with_a_name_that_differs_in_case_only(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    session.execute(f"ALTER TABLE {vnodes}.t ADD z set<int>")
+    made.write("UPDATE ! ? SET v = 1, z = {1} WHERE id = 1 AND ck = 0", *insert(range(2, 4), 2))
+    window = made.apply(table)
+    session.execute(f"ALTER TABLE {vnodes}.t DROP z")
+    h.passed(rscylla.SystemClock().now_us() + 5_000_000)  # Scylla drops columns of the log as of that time
+    session.execute(f'ALTER TABLE {vnodes}.t ADD "Z" text')
+    for text in "ab":
+        made.write(f"UPDATE ! ? SET \"Z\" = '{text}' WHERE id = 1 AND ck = 0")
+        made.apply(table)
+        assert h.rows_in(table.rows()) == made.rows()
+    found = {row["id"]: row["z"] for row in table.rows(cursor=window.end).collect()}
+    assert found == {1: [1], 2: None, 3: None}
+
+
+def test_a_snapshot_that_is_refused_leaves_no_table(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY, v int, l list<int>) WITH cdc = {{'enabled': true}}")
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    with pytest.raises(rscylla.ConfigError, match="make the list frozen, or omit it"):
+        table.start_from(rs.snapshot(spark, stream, NO_LAG, read=READ))
+    assert not spark.catalog.tableExists(table.name)
+
+
+@pytest.mark.parametrize("using", ["parquet", "ORC"])
+def test_a_format_of_files_alone_is_refused_at_once(spark: SparkSession, using: str) -> None:
+    with pytest.raises(rscylla.ConfigError, match=f"{using} has no MERGE; use delta or iceberg"):
+        rs.MergeTable(spark, "t", using=using)
+
+
+def test_a_table_of_delta_without_a_name_is_found_again_in_any_directory(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, tmp_path: Path
+) -> None:
+    """A second database at the same place stands for the next application, which has lost the names of tables."""
+    if table_format.name == "iceberg":
+        pytest.skip("tables of Iceberg are found by name")
+    made, _ = small(spark, session, vnodes, table_format)
+    names = f"{vnodes}_a", f"{vnodes}_b"
+    for v, name in enumerate(names):
+        spark.sql(f"CREATE DATABASE {name} LOCATION '{tmp_path}/a b%20c'")
+        table = rs.MergeTable(spark, f"{name}.t", using="delta")
+        made.write(*insert(range(v, v + 1), v))
+        made.apply(table)
+        assert values(table.rows()) == {n: n for n in range(v + 1)}
+
+
 @pytest.mark.parametrize("place", ["current", "whole"])
 def test_a_table_has_one_name_however_it_is_written(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, place: str
@@ -397,6 +451,140 @@ def test_a_table_is_read_as_of_any_window_until_its_files_are_removed(
     made.write(*insert(range(1), 9))
     made.apply(table)
     assert values(table.rows()) == {0: 9, 2: 3}
+
+
+def restore_to(spark: SparkSession, name: str, at: datetime, table_format: TableFormat) -> None:
+    """Take the table back to the version that it had at a time."""
+    if table_format.name == "delta":
+        spark.sql(f"RESTORE TABLE {name} TO TIMESTAMP AS OF '{at.isoformat()}'")
+    else:
+        of_table, time = name.partition(".")[2], f"TIMESTAMP '{at.isoformat()}'"
+        spark.sql(f"CALL {table_format.catalog}.system.rollback_to_timestamp('{of_table}', {time})")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+def test_a_table_that_was_restored_to_a_time_has_the_cursor_of_its_rows(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, zone: str
+) -> None:
+    """Whatever the time zone of the session that reads the history, which has the time without a zone."""
+    made, table = small(spark, session, vnodes, table_format)
+    ends = []
+    for v in (1, 2, 3):
+        made.write(*insert(range(3), v))
+        ends.append(made.apply(table))
+    at = table.versions()[1].committed_at + timedelta(milliseconds=1)
+    restore_to(spark, table.name, at, table_format)
+    assert values(table.rows()) == dict.fromkeys(range(3), 2)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert table.cursor == ends[1].end
+        assert [v.cursor for v in table.versions()] == [ends[0].end, ends[1].end]
+        made.store = MemoryCursorStore(cursors={"lake": table.cursor})
+        made.apply(table)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert values(table.rows()) == dict.fromkeys(range(3), 3)
+
+
+def test_a_table_of_deletion_vectors_is_restored_to_a_version_only(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    if table_format.name == "iceberg":
+        pytest.skip("a snapshot of Iceberg names its parent, whatever marks its rows")
+    made, table = small(spark, session, vnodes, table_format, properties=ON_READ["delta"])
+    for v in (1, 2):
+        made.write(*insert(range(3), v))
+        made.apply(table)
+    restore_to(spark, table.name, table.versions()[0].committed_at + timedelta(milliseconds=1), table_format)
+    with pytest.raises(rscylla.ConfigError, match="restore it to the version: RESTORE TABLE"):
+        _ = table.cursor
+
+
+def test_versions_before_a_restore_are_read_after_a_vacuum_if_their_files_are_there(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    ends = []
+    for v in (1, 2):
+        made.write(*insert(range(3), v))
+        ends.append(made.apply(table))
+    first = table.versions()[0]
+    table_format.restore(spark, table.name, first.version)
+    vacuum(spark, table)
+    assert table.cursor == ends[0].end
+    assert values(table.rows(version=first.version)) == dict.fromkeys(range(3), 1)
+    with pytest.raises(rscylla.ConfigError, match="or it has expired"):
+        table.rows(cursor=ends[1].end)
+
+
+@contextmanager
+def another_thread(*_: Any) -> Iterator[None]:
+    """What ``committing`` does to a commit when a thread merges into another table at the same time."""
+    yield
+
+
+def test_a_commit_that_carries_the_cursor_of_another_table_is_followed_by_one_with_its_own(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    made.write(*insert(range(3), 0))
+    made.apply(table)
+    monkeypatch.setattr(CommitLog, "committing", another_thread)
+    ends = []
+    for v in (1, 2):
+        made.write(*insert(range(3), v))
+        ends.append(made.apply(table).end)
+        h.passed(rscylla.SystemClock().now_us())
+        ends.append(made.apply(table).end)  # a window without changes
+        assert values(table.rows()) == dict.fromkeys(range(3), v)
+    if table_format.name == "iceberg":  # Delta Lake's second commit is a property, and no version
+        assert [v.cursor for v in table.versions()][1:] == ends
+
+
+def test_values_that_had_expired_when_a_version_was_committed_are_not_asked_for(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    made.write("INSERT INTO ! (id, ck, v) VALUES (1, 0, 1) ? AND TTL 1000")
+    window = made.apply(table)
+    [version] = table.versions()
+    late = version.committed_at + timedelta(seconds=2000)
+    assert values(table.rows(cursor=window.end, at=version.committed_at)) == {1: 1}
+    assert values(table.rows(cursor=window.end, at=late)) == values(table.rows(at=late)) == {}
+    with pytest.raises(rscylla.ConfigError, match=rf"at= is before .* when version {version.version} .* was committed"):
+        table.rows(version=version.version, at=version.committed_at - timedelta(seconds=1))
+    for wrong in ({"as_of": "2026-11-27"}, {"cursor": window.end, "at": "2026-11-27"}):
+        with pytest.raises(rscylla.ConfigError, match=r"= must be an aware datetime, not '2026-11-27'"):
+            table.rows(**wrong)
+    with pytest.raises(rscylla.ConfigError, match=r"keep must be a timedelta, such as timedelta\(days=7\), not 7"):
+        table.vacuum(7)  # type: ignore[arg-type]
+
+
+def test_a_small_table_is_listed_in_few_tasks(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    """Delta Lake takes 50 for each version, and 10,000 for the directories of a VACUUM, unless a session says."""
+    made, table = small(spark, session, vnodes, table_format)
+    settings = ["spark.databricks.delta.snapshotPartitions", "spark.sql.sources.parallelPartitionDiscovery.parallelism"]
+    before = {name: spark.conf.get(name) for name in settings}
+    for name in settings:
+        spark.conf.unset(name)
+    try:
+        spark.sparkContext.setJobGroup(vnodes, "what a MergeTable does")
+        for v in (1, 2):
+            made.write(*insert(range(30), v))
+            made.apply(table)
+        table.compact()
+        vacuum(spark, table)
+        assert all(spark.conf.get(name, None) is None for name in settings)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        for name in settings:
+            spark.conf.set(name, before[name])
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(vnodes)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    assert 0 < max(stage.numTasks for stage in stages if stage is not None) <= 8
 
 
 def test_a_table_gets_deletion_vectors_or_merge_on_read_later(

@@ -12,7 +12,7 @@ from ...errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Directory", "has_files"]
+__all__ = ["Directory", "has_files", "path_of"]
 
 
 _NEW = ".new"
@@ -22,6 +22,12 @@ _NEW = ".new"
 def has_files(spark: SparkSession) -> bool:
     """Whether *spark* gives access to files: a classic session, and not one of Spark Connect."""
     return getattr(spark, "_jvm", None) is not None
+
+
+def path_of(spark: SparkSession, uri: str) -> str:
+    """Return the path of *uri*, as catalogs have it: with ``%20`` for a space. The session is a classic one."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the way in
+    return str(jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri)).toString())
 
 
 class Directory:

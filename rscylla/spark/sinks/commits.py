@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ...clock import SystemClock
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..pipeline.cells import quoted
-from ..settings import with_setting
+from ..settings import unless_set, with_setting
 from .names import TableName
 
 if TYPE_CHECKING:
@@ -29,12 +29,32 @@ if TYPE_CHECKING:
 
     from ..shape import Shape
 
-__all__ = ["STATE", "CommitLog", "State", "TableVersion", "commit_log", "of_property", "text", "to_property"]
+__all__ = [
+    "STATE",
+    "CommitLog",
+    "State",
+    "TableVersion",
+    "commit_log",
+    "listing",
+    "of_property",
+    "text",
+    "to_property",
+]
 
 STATE = "rscylla.state"
 
 _NEWEST = 20
 """The commits to look at first: the newest one with a state is nearly always among them."""
+
+_LISTING = "spark.databricks.delta.snapshotPartitions"
+"""The setting of the tasks in which Delta Lake lists the files of each version of a table: 50, unless it is set."""
+
+_FILES_A_TASK = 5_000
+_FEW = "8"
+"""Tasks where the number of files is not known."""
+
+_DIRECTORIES = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+"""The setting of the tasks in which VACUUM lists directories: 10,000, unless it is set. A MergeTable has few."""
 
 
 @attrs.frozen
@@ -103,9 +123,6 @@ class CommitLog:
     setting: str | None = None
     """The setting of a session whose value becomes part of a commit."""
 
-    commits_nothing = False
-    """Whether a write without rows makes a commit, which carries the state."""
-
     def __init__(self, spark: SparkSession, name: TableName, properties: Mapping[str, str]) -> None:
         self._spark = spark
         self._name = name
@@ -167,6 +184,13 @@ class CommitLog:
             f"the table {self._name} has no version {version}, or it has expired; versions() has those that exist"
         )
 
+    def commit_state(self, state: State) -> None:
+        """Commit *state* without rows, if the format can: for a window without changes, or when a commit lacks it."""
+
+    def files(self) -> int:
+        """Return the number of data files, for ``listing``; 0 where it is not needed."""
+        return 0
+
     def compact(self, shape: Shape) -> None:
         raise ConfigError(f"the format of the table {self._name} has no compaction known to rscylla")
 
@@ -177,10 +201,10 @@ class CommitLog:
     def committing(self, session: SparkSession, state: State) -> Iterator[None]:
         """Commits of *session* in the block carry *state*, unless a thread commits to another table meanwhile.
 
-        The commit then carries the other table's state, which ``State.of`` rejects, or none. No state outlives its
-        block: a later commit would carry it, and the cursor of its table would go back. A text that a user has set
-        comes back, unless blocks of several threads overlap. Micro-batches of ``foreachBatch`` have a session for each
-        query, so those of several tables do not meet here.
+        The commit then carries the other table's state, which ``State.of`` rejects, or none, and ``MergeTable`` makes
+        another commit for it. No state outlives its block: a later commit would carry it, and the cursor of its table
+        would go back. A text that a user has set comes back, unless blocks of several threads overlap. Micro-batches of
+        ``foreachBatch`` have a session for each query, so what they merge into several tables does not meet here.
         """
         if self.setting is None:
             yield
@@ -212,27 +236,28 @@ class _DeltaLog(CommitLog):
     setting = "spark.databricks.delta.commitInfo.userMetadata"
 
     def state(self) -> State | None:
-        history = self._history(f" LIMIT {_NEWEST}")
-        commits = self._walk(history)
-        if commits is None or all(c.state is None for c in commits):
-            commits = self._walk(self._history("")) or []
-        newest = next((c.state for c in commits if c.state is not None), None)
+        newest = self._newest(self._history(f" LIMIT {_NEWEST}")) or self._newest(self._history(""))
         # RESTORE brings back the properties of its version, too, so they are never ahead of the data.
         return _later(newest, self.stored)
 
     def chain(self) -> list[_Commit]:
-        return self._walk(self._history("")) or []
+        return list(self._walk(self._history("")))
 
     def read(self, version: int) -> DataFrame:
         self._check_files(version)
         return super().read(version)
+
+    def files(self) -> int:
+        [found] = self._spark.sql(f"DESCRIBE DETAIL {self._name.sql}").select("numFiles").collect()
+        return int(found["numFiles"])
 
     def compact(self, shape: Shape) -> None:
         self._spark.sql(f"OPTIMIZE {self._name.sql}").collect()
 
     def vacuum(self, keep: timedelta) -> None:
         # The history then says which versions have lost files.
-        with with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true"):
+        logged = with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true")
+        with logged, unless_set(self._spark, _DIRECTORIES, _FEW):
             self._spark.sql(f"VACUUM {self._name.sql} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
 
     def _history(self, limit: str) -> list[Any]:
@@ -247,27 +272,48 @@ class _DeltaLog(CommitLog):
             "operation",
             "userMetadata",
             given["version"].try_cast("bigint").alias("restored"),
-            F.unix_micros(given["timestamp"].try_cast("timestamp")).alias("restored_us"),
             (F.coalesce(F.greatest(*removed), F.lit(0)) > 0).alias("removes"),
             F.coalesce(*retained).alias("retained_ms"),
         )
         return sorted(found.collect(), key=lambda row: -int(row["version"]))
 
-    def _walk(self, history: Sequence[Any]) -> list[_Commit] | None:
-        """Return the commits of the current version; None if *history* ends before the version that was restored."""
-        found: list[_Commit] = []
+    def _newest(self, history: Sequence[Any]) -> State | None:
+        return next((c.state for c in self._walk(history) if c.state is not None), None)
+
+    def _walk(self, history: Sequence[Any]) -> Iterator[_Commit]:
+        """Yield the commits that led to the current version, as far as *history* has them, newest first."""
         below: int | None = None
         for row in history:
             if below is not None and row["version"] > below:
                 continue
+            yield _Commit(row["version"], row["time_us"], State.of(row["userMetadata"], self.table))
             below = None
             if row["operation"] == "RESTORE":
-                below = row["restored"]
-                if below is None:
-                    earlier = (r["version"] for r in history if r["time_us"] <= row["restored_us"])
-                    below = next(earlier, -1)
-            found.append(_Commit(row["version"], row["time_us"], State.of(row["userMetadata"], self.table)))
-        return found if below is None else None
+                below = row["restored"] if row["restored"] is not None else self._restored(row["version"])
+
+    def _restored(self, version: int) -> int:
+        """Return the version that a RESTORE to a time, the commit *version*, went back to.
+
+        Delta Lake notes the time without its zone, so what tells is the version's files. If several versions in a row
+        have them, they have the same rows, and the newest one has the cursor.
+
+        Raises:
+            ConfigError: they cannot tell.
+        """
+        # With deletion vectors, versions with the same files may have other rows.
+        if "delta.feature.deletionVectors" not in self.properties:
+            with suppress(ConfigError):  # versions expire
+                files = self._data_files(version)
+                for earlier in range(version - 1, -1, -1):
+                    if self._data_files(earlier) == files:
+                        return earlier
+        raise ConfigError(
+            f"the table {self._name} was restored to a time, and which version that was cannot be told; restore it to "
+            "the version: RESTORE TABLE ... TO VERSION AS OF"
+        )
+
+    def _data_files(self, version: int) -> set[str]:
+        return set(super().read(version).inputFiles())
 
     def _check_files(self, version: int) -> None:
         """Raise ``ConfigError`` if a VACUUM in the history has removed files of *version*."""
@@ -278,13 +324,15 @@ class _DeltaLog(CommitLog):
             if row["operation"].startswith("VACUUM") and row["retained_ms"] is not None and row["version"] > version
         ]
         cut = max(cuts, default=0)
-        if any(row["version"] > version and row["removes"] and row["time_us"] <= cut for row in history):
+        # What a RESTORE passed over has removed nothing, nor has the RESTORE itself of the versions before it.
+        led_here = {commit.version for commit in self._walk(history)}
+        after = [r for r in history if r["version"] > version and r["version"] in led_here]
+        if any(r["removes"] and r["operation"] != "RESTORE" and r["time_us"] <= cut for r in after):
             raise self.gone(version)
 
 
 class _IcebergLog(CommitLog):
     setting = f"spark.sql.iceberg.snapshot-property.{STATE}"
-    commits_nothing = True
 
     def state(self) -> State | None:
         chain, whole = self._snapshots()
@@ -296,6 +344,11 @@ class _IcebergLog(CommitLog):
 
     def chain(self) -> list[_Commit]:
         return self._snapshots()[0]
+
+    def commit_state(self, state: State) -> None:
+        # A MERGE of no rows would read the table, and Spark 4.1 fails to plan it.
+        none = self._spark.table(self._name.sql).where("false")
+        none.writeTo(self._name.sql).option(f"snapshot-property.{STATE}", state.text).append()
 
     def compact(self, shape: Shape) -> None:
         catalog, table = quoted(self._name.catalog), self._name.sql_in_catalog
@@ -334,6 +387,14 @@ class _IcebergLog(CommitLog):
             found.append(_Commit(row["snapshot_id"], row["time_us"], State.of(row["state"], self.table)))
             at = row["parent_id"]
         return found, at is None
+
+
+def listing(session: SparkSession, files: int | None) -> AbstractContextManager[None]:
+    """Statements of *session* in the block list the *files* of a table of Delta Lake in no more tasks than they need.
+
+    A number of tasks that the user has set stays, and so does that of a block around this one. None: not known.
+    """
+    return unless_set(session, _LISTING, _FEW if files is None else str(1 + files // _FILES_A_TASK))
 
 
 def commit_log(spark: SparkSession, name: TableName, properties: Mapping[str, str]) -> CommitLog:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -42,7 +43,7 @@ from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..formats import missing_format
 from ..pipeline.cells import added_again, cells_of, quoted, with_all_columns, without
-from ..pipeline.files import Directory, has_files
+from ..pipeline.files import Directory, has_files, path_of
 from ..pipeline.latest import live_rows, second_of
 from ..pipeline.merging import (
     KEEP,
@@ -60,7 +61,7 @@ from ..pipeline.tables import added_fields, changes_after, check_begins, shape_j
 from ..settings import planned_quickly
 from ..shape import Shape
 from ..windowing import Window
-from .commits import STATE, CommitLog, State, TableVersion, commit_log, of_property, text, to_property
+from .commits import STATE, CommitLog, State, TableVersion, commit_log, listing, of_property, text, to_property
 from .names import TableName
 
 if TYPE_CHECKING:
@@ -70,11 +71,20 @@ if TYPE_CHECKING:
 
 __all__ = ["MergeTable", "TableVersion"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _CLUSTERED = (IntegralType, StringType, DateType, TimestampType, DecimalType, FloatType, DoubleType)
 """The types that Delta Lake clusters by."""
 
 _IN_BUCKETS = (IntegralType, StringType, DateType, TimestampType, DecimalType, BinaryType)
 """The types that Iceberg has buckets of."""
+
+_FILES = frozenset(("avro", "csv", "json", "orc", "parquet", "text"))
+"""Formats of Spark that are files alone."""
+
+_COUNTED = 100
+"""The windows after which the files of the table are counted again."""
 
 VERSION = "4"
 
@@ -89,6 +99,17 @@ _MAPPED_NAMES = frozenset(" ,;{}()\n\t=")
 """Characters in names of columns for which Delta Lake must map them."""
 
 _MAPPING = ("delta.columnMapping.mode", "name")
+
+
+def _listed(method: Callable[Concatenate[MergeTable, P], T]) -> Callable[Concatenate[MergeTable, P], T]:
+    """Let *method* list the files of the table in few tasks, if these are few."""
+
+    @wraps(method)
+    def within(self: MergeTable, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._listing(self._spark):
+            return method(self, *args, **kwargs)
+
+    return within
 
 
 class MergeTable:
@@ -117,6 +138,8 @@ class MergeTable:
     ) -> None:
         if buckets is not None and (using or "").lower() != "iceberg":
             raise ConfigError("buckets= is for tables of Iceberg (using='iceberg'); Delta Lake clusters its tables")
+        if (using or "").lower() in _FILES:
+            raise ConfigError(f"{using} has no MERGE; use delta or iceberg, or for files of Parquet a ParquetTable")
         if buckets is not None and buckets < 1:
             raise ConfigError(f"buckets must be at least 1, not {buckets}")
         self._spark = spark
@@ -124,6 +147,9 @@ class MergeTable:
         self._using = using
         self._buckets = buckets
         self._extra = dict(properties or {})
+        self._is_delta = (using or "").lower() == "delta"
+        self._files: int | None = None
+        self._windows = 0
 
     @property
     def name(self) -> str:
@@ -131,27 +157,34 @@ class MergeTable:
         return self._name.given
 
     @property
+    @_listed
     def cursor(self) -> str:
         """The cursor up to which all changes are in the table; "" if there is none."""
         state = self._log().state() if self._exists() else None
         return state.cursor if state is not None else ""
 
+    @_listed
     def start_from(self, snapshot: Snapshot) -> None:
         """Fill the table with the rows of a snapshot; changes are then applied from ``snapshot.cursor`` on.
 
         Raises:
             ConfigError: the table already has changes, or its format has no MERGE.
         """
-        if self.cursor:
+        exists = self._exists()
+        if exists and self.cursor:
             raise ConfigError(f"the table {self._name} already has rows; use another name, or drop the table")
-        if self._exists():  # rows of a run that was killed at this point
+        shape = snapshot.shape
+        cells = with_all_columns(snapshot.cells, shape)  # before anything is created: it may be refused
+        if exists:  # rows of a run that was killed at this point
             self._spark.sql(f"DELETE FROM {self._name.sql}")
-        self._create(snapshot.shape)
-        self._cluster(snapshot.shape, self._log())
-        self._widen(snapshot.shape)
-        cells = with_all_columns(snapshot.cells, snapshot.shape)
-        self._commit(cells, snapshot.shape, snapshot.cursor, snapshot.left_out)
+        else:
+            self._create(shape)
+        log = self._log()
+        self._cluster(shape, log)
+        self._widen(shape, log)
+        self._commit(cells, shape, log, snapshot.cursor, snapshot.left_out)
 
+    @_listed
     def apply(self, changes: DataFrame, window: Window) -> bool:
         """Merge the changes of *window* into the table; return False if the table already has the window.
 
@@ -165,7 +198,7 @@ class MergeTable:
         shape = Shape.of(changes)
         if not self._exists():
             check_begins(window, str(self._name))
-        self._create(shape)
+            self._create(shape)
         log = self._log()
         state = log.state()
         left_out: Collection[str] = ()
@@ -181,10 +214,11 @@ class MergeTable:
         else:
             check_begins(window, str(self._name))
             self._cluster(shape, log)
-        self._widen(shape)
-        self._commit(cells_of(changes, shape), shape, window.end, left_out, whole=whole)
+        self._widen(shape, log)
+        self._commit(cells_of(changes, shape), shape, log, window.end, left_out, whole=whole)
         return True
 
+    @_listed
     def rows(
         self,
         *,
@@ -197,12 +231,14 @@ class MergeTable:
 
         Args:
             at: the aware time by which values have expired; default: now, or when the earlier version was committed.
+                Values that had expired when they were merged are not in the table, whatever the time.
             cursor: that of an earlier version, such as the end of a window.
             version: number of an earlier version, of ``versions``.
             as_of: the aware time whose changes are the last: the newest version with an ``end_time`` until then.
 
         Raises:
-            ConfigError: the table does not exist, it has no such version any more, or its format has none.
+            ConfigError: the table does not exist, it has no such version any more, or its format has none; or *at* is
+                before the version was committed, when values that expired in between were dropped.
         """
         if not self._exists():
             raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
@@ -214,12 +250,18 @@ class MergeTable:
         else:
             number = version if version is not None else self._version(log, cursor, as_of).version
             state, time_us = log.state_of(number)
-            frame, at = log.read(number), at or tu.datetime_of(time_us)
+            frame, at = log.read(number), tu.datetime_of(time_us) if at is None else at
+            if _us_of("at", at) < time_us:
+                raise ConfigError(
+                    f"at= is before {tu.format_time(time_us)}, when version {number} of the table {self._name} was "
+                    "committed without the values that had expired; omit it, or give a later time"
+                )
         if state is None or not state.cursor:
             raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
         shape, _ = self._shape(log, state)
         return live_rows(with_all_columns(as_wanted(frame, shape), shape), shape, second_of(at))
 
+    @_listed
     def versions(self) -> list[TableVersion]:
         """Return the versions of the table that windows and ``start_from`` committed, oldest first.
 
@@ -232,6 +274,7 @@ class MergeTable:
             raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
         return self._log().versions()
 
+    @_listed
     def compact(self) -> None:
         """Rewrite small files as large ones, ordered by partition key: OPTIMIZE, or ``rewrite_data_files`` of Iceberg.
 
@@ -243,6 +286,7 @@ class MergeTable:
         log, state = self._saved()
         log.compact(self._shape(log, state)[0])
 
+    @_listed
     def vacuum(self, keep: timedelta = timedelta(days=7)) -> None:
         """Remove the files that no version needs which is younger than *keep*; older versions can no longer be read.
 
@@ -250,11 +294,16 @@ class MergeTable:
         less than its ``delta.deletedFileRetentionDuration``.
 
         Raises:
-            ConfigError: as for ``compact``.
+            ConfigError: as for ``compact``; or *keep* is not a ``timedelta``.
         """
+        if not isinstance(keep, timedelta):
+            raise ConfigError(f"keep must be a timedelta, such as timedelta(days=7), not {keep!r}")
         self._saved()[0].vacuum(keep)
 
     # ------------------------------------------------------------ the table
+
+    def _listing(self, session: SparkSession) -> AbstractContextManager[None]:
+        return listing(session, self._files) if self._is_delta else nullcontext()
 
     def _exists(self) -> bool:
         return bool(self._spark.catalog.tableExists(self._name.sql)) or self._is_named_again()
@@ -268,7 +317,8 @@ class MergeTable:
         known = self._name.catalog == "spark_catalog" and has_files(self._spark)
         if (self._using or "").lower() != "delta" or not known or not self._spark.catalog.databaseExists(database):
             return False
-        location = f"{self._spark.catalog.getDatabase(database).locationUri.rstrip('/')}/{self._name.table}"
+        where = path_of(self._spark, self._spark.catalog.getDatabase(database).locationUri)
+        location = f"{where}/{self._name.table}"
         if not any(name.endswith(".json") for name in Directory(self._spark, f"{location}/_delta_log").names()):
             return False
         self._spark.sql(f"CREATE TABLE {self._name.sql} USING delta LOCATION {text(location)}")
@@ -289,6 +339,7 @@ class MergeTable:
         has = found.get("rscylla.format", "")
         if self._using is not None and self._using.lower() != has:
             raise ConfigError(f"the table {self._name} exists with the format {has!r}; omit using={self._using!r}")
+        self._is_delta = has == "delta"
         return commit_log(self._spark, self._name, found)
 
     def _saved(self) -> tuple[CommitLog, State]:
@@ -320,10 +371,7 @@ class MergeTable:
             said = "that cursor"
         else:
             assert as_of is not None
-            try:
-                until_us = tu.us_of(as_of)
-            except ValueError as e:
-                raise ConfigError(f"as_of= is {e}") from e
+            until_us = _us_of("as_of", as_of)
             found = [v for v in versions if tu.us_of(v.end_time) <= until_us]
             said = f"a window that ends until {tu.format_time(until_us)}"
         if not found:
@@ -333,8 +381,6 @@ class MergeTable:
         return found[-1]
 
     def _create(self, shape: Shape) -> None:
-        if self._exists():
-            return
         if self._using is None:
             raise ConfigError(
                 f"the table {self._name} does not exist; set the format for creating it, such as using='delta'"
@@ -375,12 +421,13 @@ class MergeTable:
         if log.properties.get("rscylla.format") == "delta" and clustered:
             self._spark.sql(f"ALTER TABLE {self._name.sql} CLUSTER BY ({', '.join(clustered[:4])})")
 
-    def _widen(self, shape: Shape) -> None:
+    def _widen(self, shape: Shape, log: CommitLog) -> None:
         """Give the table the columns of *shape*; those dropped from the base table stay, and become null.
 
-        A column that was dropped from the base table, and added again with another type, is a new one here, too.
+        A column that was dropped from the base table, and added again with another type, or with a name that differs in
+        case only, is a new one here, too.
         """
-        of_format = self._log().properties.get("rscylla.format", "")
+        of_format = log.properties.get("rscylla.format", "")
         if of_format == "delta":
             shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
         known = {f.name: f.dataType for f in self._spark.table(self._name.sql).schema.fields}
@@ -391,7 +438,9 @@ class MergeTable:
         for name in other:
             if name not in again:
                 grown += added_fields(name, known[name], wanted[name], str(self._name))
-        if dropped := [n for n in other if n in again]:
+        in_other_case = {n.lower(): n for n in known.keys() - wanted.keys()}
+        renamed = [in_other_case[n.lower()] for n in wanted if n not in known and n.lower() in in_other_case]
+        if dropped := [n for n in other if n in again] + renamed:
             if of_format == "delta":
                 self._set(dict([_MAPPING]))
             self._spark.sql(f"ALTER TABLE {self._name.sql} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
@@ -407,12 +456,18 @@ class MergeTable:
             self._spark.sql(f"ALTER TABLE {self._name.sql} SET TBLPROPERTIES ({pairs})")
 
     def _commit(
-        self, cells: DataFrame, shape: Shape, cursor: str, left_out: Collection[str], *, whole: bool = False
+        self,
+        cells: DataFrame,
+        shape: Shape,
+        log: CommitLog,
+        cursor: str,
+        left_out: Collection[str],
+        *,
+        whole: bool = False,
     ) -> None:
         """Merge *cells*, and move the cursor: in one commit if the format can, else after the MERGE."""
         stored = json.dumps({"columns": shape_json(shape), "left_out": sorted(left_out)})
         key = hashlib.sha256(stored.encode()).hexdigest()[:16]
-        log = self._log()
         if _SHAPE + key not in log.properties:  # its name is made of what it says
             self._set({_SHAPE + key: to_property(stored)})
         state = State(log.table, cursor, key)
@@ -421,20 +476,18 @@ class MergeTable:
             within = keys_within(cells, shape)
             if whole or within is None or within.some:
                 self._merge(cells, shape, log, state, within=None if whole else within, whole=whole)
-            elif log.commits_nothing:
-                self._append_nothing(log, state)
         finally:
             cells.unpersist()
         log = self._log()
-        # No commit has the state if the format cannot, if nothing was merged, or if another thread had the setting.
+        if log.state() != state:
+            # No commit has the state if nothing was merged, if the format cannot, or if another thread had the setting.
+            log.commit_state(state)
+            log = self._log()
         if log.state() != state or is_old(log.stored, state):
             self._set({STATE: to_property(state.text)}, log, state)
-
-    def _append_nothing(self, log: CommitLog, state: State) -> None:
-        """Commit *state* without rows. A MERGE of none would read the table, and Spark 4.1 fails to plan it."""
-        none = self._spark.table(self._name.sql).where(F.lit(False))
-        with log.committing(self._spark, state):
-            none.writeTo(self._name.sql).append()
+        if self._windows % _COUNTED == 0:
+            self._files = log.files()
+        self._windows += 1
 
     def _merge(
         self, cells: DataFrame, shape: Shape, log: CommitLog, state: State, *, within: KeysWithin | None, whole: bool
@@ -460,7 +513,11 @@ class MergeTable:
             .insert(assigned)
         )
         try:
-            with log.committing(source.sparkSession, state), planned_quickly(source.sparkSession):
+            with (
+                log.committing(source.sparkSession, state),
+                self._listing(source.sparkSession),
+                planned_quickly(source.sparkSession),
+            ):
                 merge.merge()
         except PySparkException as e:
             if "MERGE INTO" not in str(e):
@@ -469,6 +526,16 @@ class MergeTable:
                 f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
                 "a ParquetTable"
             ) from e
+
+
+def _us_of(name: str, value: datetime) -> int:
+    """Return the microseconds of *value*, the argument *name*; raise ``ConfigError`` if it is no aware time."""
+    if not isinstance(value, datetime):
+        raise ConfigError(f"{name}= must be an aware datetime, not {value!r}")
+    try:
+        return tu.us_of(value)
+    except ValueError as e:
+        raise ConfigError(f"{name}= is {e}") from e
 
 
 def is_old(stored: State | None, state: State) -> bool:
