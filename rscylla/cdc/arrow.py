@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..abc import BatchProgress, CursorStore
 from ..clock import Stop
-from ..errors import ConfigError, NoStreams, QueryFailed
+from ..errors import ConfigError
 from ..event import EventID
 from ..options import StreamOption
 from .rows import Layouts
@@ -20,6 +20,7 @@ from .scan import Limits
 from .source import OnExpired, Source
 from .span import Span, SpanReader
 from .stream import Stream
+from .table import telling_if_gone
 from .topology import Generation
 from .walk import LogWindow
 from .windowing import Window, WindowLoop, WindowPlan
@@ -149,11 +150,8 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
             raise ConfigError(
                 f"columns must be different names of columns, at least one, or None for all, not {names!r}"
             )
-        try:
+        with telling_if_gone(source.reread_table):
             statement = statement_of(source.session, source.table, self._limits.page_size)
-        except QueryFailed:
-            source.reread_table()  # raises a more precise error if the table was dropped
-            raise
         layouts = Layouts(lambda: source.reread_table(retrying=True))
         schema = view_for(self._mode, layouts.of_columns(statement.columns, source.table)).schema
         if names is None:
@@ -176,19 +174,17 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         log_window = LogWindow(window.generation, window.start_us, window.end_us)
         stop = Stop()  # not that of the windows: it lets the current one end
         try:
-            span = Span(source.table, log_window, source.streams(Generation(window.generation)), after)
-            reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)
-            yield from span_batches(
-                reader,
-                span,
-                self._mode,
-                schema,
-                misfit=_MISFIT,
-                on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
-            )
-        except (QueryFailed, NoStreams):
-            source.reread_table()  # raises a more precise error if the table was dropped or created again
-            raise
+            with telling_if_gone(source.reread_table):
+                span = Span(source.table, log_window, source.streams(Generation(window.generation)), after)
+                reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)
+                yield from span_batches(
+                    reader,
+                    span,
+                    self._mode,
+                    schema,
+                    misfit=_MISFIT,
+                    on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
+                )
         finally:
             stop.set()  # the batches may not be taken to the end
         follower.check_kept(window.start_us, window.end_us)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 
 from ..clock import Stop
-from ..errors import QueryFailed
 from .query import StreamGroup, group_streams
 from .scan import Limits, LogScan, TooMuch, TooSlow
 from .source import Source
@@ -65,9 +64,6 @@ class RowCounter:
                     except TooMuch as e:
                         walk = walk.too_much(step, slow=isinstance(e, TooSlow))
                         continue
-                    except QueryFailed:
-                        self._source.reread_table()  # raises a more precise error if the log is gone
-                        raise
                     if rows and rows + found > most:
                         break  # the microsecond is too much for the rest, and becomes the next part
                     rows, span_us = rows + found, span_us + step.window.span_us

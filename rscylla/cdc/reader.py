@@ -10,7 +10,7 @@ import attrs
 
 from .._slices import Slice
 from ..clock import Stop
-from ..errors import HeadReached, QueryFailed
+from ..errors import HeadReached
 from ..event import EventID
 from ..options import StreamOptions
 from .driver import token_of_key
@@ -23,6 +23,7 @@ from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
 from .slices import part_of
 from .source import Source
+from .table import telling_if_gone
 from .topology import Generation
 from .walk import End, LogWindow, Probe, Read, Switch, Wait, Walk, Width
 
@@ -339,10 +340,7 @@ class Reader:
 
     def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:
         """Return the result of *query* for *window* and the streams of its generation."""
-        if window.generation != self._context.generation or not self._has_entered:
-            self._enter(window.generation)
-        try:
+        with telling_if_gone(self._source.reread_table):
+            if window.generation != self._context.generation or not self._has_entered:
+                self._enter(window.generation)
             return query(window, self._groups, *args)
-        except QueryFailed:
-            self._source.reread_table()  # raises a more precise error if the table was dropped or created again
-            raise

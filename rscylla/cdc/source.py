@@ -34,7 +34,7 @@ from .clocks import NodeClocks
 from .driver import ReadSession
 from .lifetimes import NEVER_US, Lifetimes
 from .query import row_ttl_cql
-from .table import LoggedTable, read_log_id, read_table
+from .table import LoggedTable, check_same_log, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
@@ -234,14 +234,12 @@ class Source:
             if is_new:
                 raise _MaybeStale(e) from e
             raise
-        if fresh.log_id != known.log_id:
-            error = TableChanged(
-                f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
-                "open a new stream and reset the cursor"
-            )
+        try:
+            check_same_log(fresh, known)
+        except TableChanged as e:
             if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
-                raise _MaybeStale(error)
-            raise error
+                raise _MaybeStale(e) from e
+            raise
         return fresh
 
     def confirm(self, until_us: int) -> None:

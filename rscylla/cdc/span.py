@@ -17,7 +17,7 @@ from .pages import Page
 from .query import group_streams
 from .rows import Layout, Layouts, new_rows
 from .scan import Limits, LogScan, TooMuch, TooSlow
-from .table import LoggedTable, read_table
+from .table import LoggedTable, reread_table
 from .topology import Generation
 from .walk import LogWindow, Probe, Read, Walk, Width
 
@@ -179,5 +179,5 @@ class SpanReader:
 
     def _reread(self) -> LoggedTable:
         """Read the table again, because it was changed after the span was planned."""
-        self.table = read_table(self._session, self.table.keyspace, self.table.name)
+        self.table = reread_table(self._session, self.table)
         return self.table

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import attrs
 
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us
-from ..errors import CDCDisabled, MetadataError, TableNotFound
+from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, TableChanged, TableNotFound
 from ..types import Fields, Type, parse_type, quote_name
 from .driver import ReadSession
 from .query import LOG_SUFFIX
@@ -19,6 +20,7 @@ __all__ = [
     "BaseColumn",
     "LoggedTable",
     "Table",
+    "check_same_log",
     "deleted_elements_of",
     "deleted_of",
     "dropped_columns",
@@ -30,6 +32,8 @@ __all__ = [
     "read_log_id",
     "read_table",
     "read_types",
+    "reread_table",
+    "telling_if_gone",
     "type_named",
 ]
 
@@ -284,6 +288,41 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         renamed_us=_renamed_us({column: dropped_us(stored) for of, column, _, stored in dropped if of != table}),
         altered_us=None if created and created[0][0] == written_us else written_us,
     )
+
+
+def reread_table(session: ReadSession, known: LoggedTable) -> LoggedTable:
+    """Return the description of *known* as it is now. Blocks on small queries.
+
+    Raises:
+        TableChanged: the log was dropped and created again.
+        TableNotFound, CDCDisabled: it was dropped.
+    """
+    fresh = read_table(session, known.keyspace, known.name)
+    check_same_log(fresh, known)
+    return fresh
+
+
+def check_same_log(fresh: LoggedTable, known: LoggedTable) -> None:
+    """Check that *fresh*, which was read later, has the log of *known*.
+
+    Raises:
+        TableChanged: the log was dropped and created again.
+    """
+    if fresh.log_id != known.log_id:
+        raise TableChanged(
+            f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
+            "open a new stream and reset the cursor"
+        )
+
+
+@contextmanager
+def telling_if_gone(reread: Callable[[], object]) -> Iterator[None]:
+    """If a query of the block is refused, call *reread*, which raises a more precise error if the log is gone."""
+    try:
+        yield
+    except (QueryFailed, NoStreams):
+        reread()
+        raise
 
 
 def read_base_table(session: ReadSession, keyspace: str, table: str) -> Table | None:

@@ -14,6 +14,7 @@ from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span, SpanShare, share_of
 from ..cdc.spanbatches import statement_of
+from ..cdc.table import telling_if_gone
 from ..cdc.topology import Generation, generation_at
 from ..cdc.walk import Hole, LogWindow, windows_between
 from ..clock import Stop, SystemClock
@@ -45,9 +46,11 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
 
     Raises:
         ConfigError: two columns would have the same name.
+        TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
     """
     table = source.table
-    statement = statement_of(source.session, table, options.page_size)
+    with telling_if_gone(source.reread_table):
+        statement = statement_of(source.session, table, options.page_size)
     layout = Layout.of(statement.columns, table)
     return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar, digits=options.digits)
 
@@ -79,12 +82,14 @@ class Plan:
 
         Raises:
             InvalidCursor, CursorExpired, TableChanged: the cursor cannot be continued.
+            TableNotFound, CDCDisabled: the log no longer exists.
         """
         if position.name == "latest":
             return self.source.at(self.watermark_us()), True
         time = None if position.time_us is None else datetime_of(position.time_us)
         policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
-        return self.source.begin(position.cursor or time, policy)
+        with telling_if_gone(self.source.reread_table):
+            return self.source.begin(position.cursor or time, policy)
 
     def generation_before(self, end_us: int) -> int:
         """Return the generation of the rows right before *end_us*, in milliseconds since the epoch."""
@@ -109,11 +114,16 @@ class Plan:
         return end_us
 
     def end_within(self, start_us: int, end_us: int, rows: int) -> int:
-        """Return *end_us*, or an earlier time if the log has more than *rows* rows until then; see ``RowCounter``."""
-        if self._counter is None:
-            self._counter = RowCounter(self.source, page_size=self.options.page_size, stop=Stop())
-        self.source.generations_until(end_us, self.options.lag_us)
-        return self._counter.reach_us(start_us, end_us, rows)
+        """Return *end_us*, or an earlier time if the log has more than *rows* rows until then; see ``RowCounter``.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+        """
+        with telling_if_gone(self.source.reread_table):
+            if self._counter is None:
+                self._counter = RowCounter(self.source, page_size=self.options.page_size, stop=Stop())
+            self.source.generations_until(end_us, self.options.lag_us)
+            return self._counter.reach_us(start_us, end_us, rows)
 
     def spans(
         self,
@@ -135,6 +145,7 @@ class Plan:
 
         Raises:
             CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
         """
         source, options = self.source, self.options
         generations = source.generations_until(end_us, options.lag_us)
@@ -145,7 +156,8 @@ class Plan:
         for window in windows:
             streams = None
             if shipped < MOST_STREAMS or options.streams_per_partition is not None:
-                streams = source.streams(Generation(window.generation))
+                with telling_if_gone(source.reread_table):
+                    streams = source.streams(Generation(window.generation))
             count = None if streams is None else len(streams)
             parts, pieces = _division(window, count, len(windows), options, most_us)
             # Checked inside the loop, so that a mistyped windowSpan does not fill the memory first.

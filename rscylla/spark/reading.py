@@ -9,10 +9,11 @@ import attrs
 
 from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
+from ..cdc.driver import ReadSession
 from ..cdc.scan import Limits
 from ..cdc.source import streams_of
 from ..cdc.span import Span, SpanReader, SpanShare
-from ..cdc.table import LoggedTable
+from ..cdc.table import LoggedTable, reread_table, telling_if_gone
 from ..cdc.topology import Generation
 from ..clock import Stop, SystemClock
 from ..errors import TableChanged
@@ -46,12 +47,21 @@ class SpanRead:
     """Whether changes of columns that *schema* lacks are errors."""
 
     def batches(self, span: Span | SpanShare) -> Iterator[Any]:
-        """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads."""
+        """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+            SchemaChanged, SourceError: as for ``span_batches``.
+        """
+        session, table = session_for(self.connection), span.table
+        with telling_if_gone(lambda: reread_table(session, table)):
+            yield from self._batches(session, span)
+
+    def _batches(self, session: ReadSession, span: Span | SpanShare) -> Iterator[Any]:
         stop = Stop()
         if isinstance(span, SpanShare):
             topology = topology_of(self.connection, span.table.keyspace, span.table.name)
             span = span.of(streams_of(topology, Generation(span.window.generation), SystemClock(), stop))
-        session = session_for(self.connection)
         limits = Limits(page_size=self.page_size)
         reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
         schema = arrow_schema(self.schema)

@@ -30,12 +30,21 @@ from rscylla.cdc.scan import Limits
 from rscylla.cdc.span import Span, SpanReader, SpanShare
 from rscylla.cdc.walk import LogWindow
 from rscylla.clock import Stop
-from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import ConfigError, CursorExpired, SchemaChanged, SourceError, TableChanged
+from rscylla.embedded import EmbeddedScylla, Statements
+from rscylla.errors import (
+    CDCDisabled,
+    ConfigError,
+    CursorExpired,
+    QueryFailed,
+    SchemaChanged,
+    SourceError,
+    TableChanged,
+    TableNotFound,
+)
 from rscylla.event import EventID
 from rscylla.spark import planning, reading, source
 from rscylla.spark.offsets import Offset
-from rscylla.spark.options import Options
+from rscylla.spark.options import Options, Position
 from rscylla.spark.session import close_sessions, session_for
 from rscylla.spark.shape import Shape
 from rscylla.spark.sinks.scylla import ChangesWriter
@@ -974,6 +983,89 @@ def test_a_log_that_was_created_again_is_noticed(world: World) -> None:
         reader.latestOffset(at, ALL)
     with pytest.raises(ConfigError, match="a different CDC log"):
         world.stream().partitions(at, {**at, "t": at["t"] + 1})
+
+
+GONE = [
+    (["DROP TABLE ks.t"], TableNotFound, "keyspace ks has no table t"),
+    (
+        ["ALTER TABLE ks.t WITH cdc = {'enabled': false}", "DROP TABLE ks.t_scylla_cdc_log"],
+        CDCDisabled,
+        r"table ks\.t has no CDC log",
+    ),
+]
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+@pytest.mark.parametrize(("statements", "error", "told"), GONE, ids=["table", "log"])
+def test_a_log_that_is_dropped_before_its_rows_are_read_is_named(
+    world: World, statements: list[str], error: type[rscylla.RscyllaError], told: str, mode: str
+) -> None:
+    """By an executor that has prepared its statement before, and by a new one."""
+    world.write(20)
+    world.clock.advance(100)
+    source = world.source(mode=mode)
+    batch, stream = source.reader(schema=source.schema()), world.stream(mode=mode)
+    at = stream.initialOffset()
+    plans = [(batch, batch.partitions()), (stream, stream.partitions(at, stream.latestOffset(at, ALL)))]
+    world.batch(mode=mode)
+    for statement in statements:
+        world.session.execute(statement)
+    for _ in range(2):
+        for reader, partitions in plans:
+            with pytest.raises(error, match=told):
+                rows_of(reader, partitions)
+        close_sessions()
+
+
+@pytest.mark.parametrize(("statements", "error", "told"), GONE, ids=["table", "log"])
+def test_a_log_that_is_dropped_while_a_batch_is_planned_is_named(
+    world: World, statements: list[str], error: type[rscylla.RscyllaError], told: str
+) -> None:
+    world.write(20)
+    world.clock.advance(100)
+    cursor = world.events()[3].id
+    alter(world, 7200)  # a start at a cursor then looks for its row
+    counting = world.stream(maxRowsPerTrigger=5)
+    at = counting.initialOffset()
+    plan = planning.Plan(counting._options)
+    known = planning.open_source(counting._options)
+    for statement in statements:
+        world.session.execute(statement)
+    asks = [
+        lambda: planning.view_of(known, counting._options),
+        lambda: plan.start(Position(cursor=cursor)),
+        lambda: counting.latestOffset(at, ReadMaxRows(5)),
+    ]
+    for ask in asks:
+        with pytest.raises(error, match=told):
+            ask()
+
+
+def test_a_log_that_was_created_again_is_named_if_a_query_of_it_is_refused(world: World) -> None:
+    world.write(20)
+    world.clock.advance(100)
+    source = world.source()
+    reader = source.reader(schema=source.schema())
+    partitions = reader.partitions()
+    for statement in (
+        "DROP TABLE ks.t",
+        "CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}",
+    ):
+        world.session.execute(statement)
+    refused = world.scylla.faults.fail("invalid", Statements(table="t_scylla_cdc_log"), times=None)
+    with refused, pytest.raises(TableChanged, match="dropped and created again"):
+        rows_of(reader, partitions)
+
+
+def test_a_query_that_is_refused_although_the_log_is_there_fails_with_its_own_error(world: World) -> None:
+    world.write(20)
+    world.clock.advance(100)
+    source = world.source()
+    reader = source.reader(schema=source.schema())
+    partitions = reader.partitions()
+    refused = world.scylla.faults.fail("invalid", Statements(table="t_scylla_cdc_log"), times=None)
+    with refused, pytest.raises(QueryFailed, match=r"the CDC log of ks\.t|the log of ks\.t"):
+        rows_of(reader, partitions)
 
 
 # ---------------------------------------------------------------- cursors

@@ -48,6 +48,16 @@ def test_bad_input_is_reported_in_the_users_terms(spark: SparkSession, table: st
     assert "endingPosition is" in told(spark, given | {"endingPosition": "2100-01-01T00:00:00Z"})
 
 
+def test_a_table_that_is_dropped_before_it_is_read_is_named(
+    spark: SparkSession, session: rscylla.Session, table: str, options: MakeOptions
+) -> None:
+    frame = spark.read.format("scylla-cdc").options(**options(table, "t")).load()
+    assert len(frame.collect()) == 1  # which plans the partitions of later uses, too
+    session.execute(f"DROP TABLE {table}.t")
+    with pytest.raises(rscylla.TableNotFound, match=f"keyspace {table} has no table t"), spark_errors():
+        frame.collect()
+
+
 def test_errors_of_spark_become_errors_of_rscylla(spark: SparkSession, table: str, options: MakeOptions) -> None:
     def load(**more: str) -> None:
         spark.read.format("scylla-cdc").options(**{**options(table, "t"), **more}).load()
