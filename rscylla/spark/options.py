@@ -31,6 +31,7 @@ __all__ = [
     "Connection",
     "Options",
     "Position",
+    "as_written",
     "duration",
     "known_as",
     "nearest",
@@ -43,11 +44,15 @@ SAFE_LAG_S = 30
 
 @attrs.frozen
 class Position:
-    """Where to start or end: ``"earliest"``, ``"latest"``, a time in microseconds since the epoch, or a cursor."""
+    """Where to start or end: ``"earliest"``, ``"latest"``, a time in microseconds since the epoch, or a cursor.
+
+    ``option``: the option that says so, by the name that the user gave it.
+    """
 
     name: str = ""
     time_us: int | None = None
     cursor: str = ""
+    option: str = attrs.field(default="", eq=False)
 
 
 @attrs.frozen
@@ -122,7 +127,7 @@ class Options:
             MissingLag: the lag is missing.
             ConfigError: an option is unknown, missing, or invalid.
         """
-        options = _known(renamed(given))
+        options, written = _known(renamed(given)), as_written(given)
         if not options:
             raise ConfigError(
                 "format('scylla-cdc') got no options: Spark passes none for a table created with a list of columns, or "
@@ -132,7 +137,7 @@ class Options:
         _check_together(options)
         if "lag" not in options:
             raise MissingLag("format('scylla-cdc')", name="option lag", example=".option('lag', '30s')")
-        read = _OptionValues(options)
+        read = _OptionValues(options, written)
         parsed = cls(
             connection=_connection(read),
             keyspace=read.text("keyspace"),
@@ -160,11 +165,11 @@ class Options:
         if parsed.window_us == 0:
             raise ConfigError("option windowSpan must be longer than zero, such as 10s")
         if parsed.end.cursor or parsed.end.name == "earliest":
-            raise ConfigError("option endingPosition must be latest or a time such as 2026-11-21T10:00:00Z")
+            raise ConfigError(f"option {parsed.end.option} must be latest or a time such as 2026-11-21T10:00:00Z")
         start_us = EventID.parse(parsed.start.cursor).exact_us if parsed.start.cursor else parsed.start.time_us
         if start_us is not None and parsed.end.time_us is not None and start_us > parsed.end.time_us:
             raise ConfigError(
-                f"option startingPosition ({format_time(start_us)}) is after endingPosition "
+                f"option {parsed.start.option} ({format_time(start_us)}) is after {parsed.end.option} "
                 f"({format_time(parsed.end.time_us)}); swap them"
             )
         return parsed
@@ -233,6 +238,9 @@ _SAME = {
 SAME = {name.lower(): known for known, names in _SAME.items() for name in names.split()}
 """Names of other sources that mean the same as an option of this one, by their lower-case names."""
 
+_WRITTEN = NAMES | {name.lower(): name for names in _SAME.values() for name in names.split()}
+"""How the names of options are written, by their lower-case names, which may be all that Spark passes."""
+
 _TIMES = "use 'startingPosition' and 'endingPosition', which accept times and cursors"
 INSTEAD = {
     # The same name has a plain number of milliseconds elsewhere, which would be seconds here.
@@ -289,18 +297,27 @@ def renamed(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def as_written(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of the options as users write them, by the lower-case names of ``known_as``.
+
+    >>> as_written({"startingtime": "latest", "Lag": "30s"})
+    {'startingposition': 'startingTime', 'lag': 'Lag'}
+    """
+    return {known_as(name): name if name != name.lower() else _WRITTEN.get(name, name) for name in map(str, given)}
+
+
 _OF_TABLE = "option."
 
 
 def of_table(given: Mapping[str, str]) -> dict[str, str] | None:
     """Return the options of ``CREATE TABLE ... USING``, or None if *given* is not from such a statement.
 
-    Spark passes them among the properties of the table, each as ``option.NAME``.
+    Spark passes them among the properties of the table, each as ``option.NAME``. Names are in lower case.
     """
     lower = {str(k).lower(): str(v) for k, v in given.items()}
     if "provider" not in lower:
         return None
-    return renamed({k.removeprefix(_OF_TABLE): v for k, v in lower.items() if k.startswith(_OF_TABLE)})
+    return {k.removeprefix(_OF_TABLE): v for k, v in lower.items() if k.startswith(_OF_TABLE)}
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
@@ -341,7 +358,9 @@ def _check_together(options: Mapping[str, str]) -> None:
 def _connection(read: _OptionValues) -> Connection:
     points = read.names("contactPoints")
     if not points:
-        raise ConfigError("option contactPoints is missing; give nodes of the cluster, such as 10.0.0.1,10.0.0.2")
+        raise ConfigError(
+            f"option {read.named('contactPoints')} is missing; give nodes of the cluster, such as 10.0.0.1,10.0.0.2"
+        )
     return Connection(
         contact_points=points,
         port=read.count("port") or 9042,
@@ -390,9 +409,14 @@ def _from_file(path: str) -> tuple[str, str]:
 
 @attrs.frozen
 class _OptionValues:
-    """Reads the values of known options; names are as users write them."""
+    """Reads the values of known options. ``written``: the names that the user gave them, see ``as_written``."""
 
     options: Mapping[str, str] = attrs.field(repr=False)
+    written: Mapping[str, str]
+
+    def named(self, name: str) -> str:
+        """Return the name that the user gave the option *name*."""
+        return self.written.get(name.lower(), name)
 
     def maybe(self, name: str) -> str | None:
         return self.options.get(name.lower())
@@ -400,7 +424,7 @@ class _OptionValues:
     def text(self, name: str) -> str:
         found = self.maybe(name)
         if not found:
-            raise ConfigError(f"option {name} is missing; it is required")
+            raise ConfigError(f"option {self.named(name)} is missing; it is required")
         return found
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -416,7 +440,7 @@ class _OptionValues:
         if found is None:
             return None
         if not (found.strip().isascii() and found.strip().isdigit() and int(found) > 0):
-            raise ConfigError(f"option {name} must be a whole number above 0, not {found!r}")
+            raise ConfigError(f"option {self.named(name)} must be a whole number above 0, not {found!r}")
         return int(found)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -452,13 +476,14 @@ class _OptionValues:
         return Digits(precision, scale)
 
     def position(self, name: str, default: str) -> Position:
-        return self._read(name, _position) if self.maybe(name) is not None else Position(default)
+        found: Position = self._read(name, _position) if self.maybe(name) is not None else Position(default)
+        return attrs.evolve(found, option=self.named(name))
 
     def _read(self, name: str, parse: Callable[[str], Any]) -> Any:
         try:
             return parse(self.text(name))
         except (ValueError, OverflowError) as e:
-            raise ConfigError(f"option {name}: {e}") from e
+            raise ConfigError(f"option {self.named(name)}: {e}") from e
 
 
 MOST_DIGITS = 38
@@ -516,4 +541,28 @@ def _position(text: str) -> Position:
     try:
         return Position(time_us=parse_time(text))
     except ValueError as e:
-        raise ValueError("must be earliest, latest, a time such as 2026-11-21T10:00:00Z, or a cursor (JSON)") from e
+        wrong = "must be earliest, latest, a time such as 2026-11-21T10:00:00Z, or a cursor (JSON)"
+        raise ValueError(_incomplete(text) or wrong) from e
+
+
+_ALMOST_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ])(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+def _incomplete(text: str) -> str:
+    """Return what a time lacks that is written as for Spark or Delta Lake, and how to write it; "" for other text.
+
+    >>> _incomplete("2026-11-21 10:00:00")
+    "'2026-11-21 10:00:00' has no T and no zone; for UTC, write 2026-11-21T10:00:00Z"
+    """
+    match = _ALMOST_TIME.fullmatch(text)
+    if match is None:
+        return ""
+    day, between, minute, second, zone = match.groups()
+    whole = f"{day}T{minute or '00:00'}{second or ':00'}{zone or 'Z'}"
+    try:
+        parse_time(whole)
+    except ValueError:  # there is no such day or hour
+        return ""
+    parts = {"time of day": minute, "T": between != " ", "seconds": second or not minute, "zone": zone}
+    missing = " and ".join(f"no {name}" for name, has in parts.items() if not has)
+    return f"{text!r} has {missing}; {'' if zone else 'for UTC, '}write {whole}"

@@ -108,8 +108,8 @@ class Plan:
             return complete_us
         if end_us > complete_us:
             raise ConfigError(
-                f"option endingPosition is {(end_us - complete_us) / 1e6:.3f} s after the complete part of the log, "
-                "by the option lag and the nodes' clocks; ask for latest, or later"
+                f"option {self.options.end.option} is {(end_us - complete_us) / 1e6:.3f} s after the complete part of "
+                "the log, by the option lag and the nodes' clocks; ask for latest, or later"
             )
         return end_us
 

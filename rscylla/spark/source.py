@@ -32,7 +32,7 @@ from ..cdc.table import dropped_columns
 from ..cdc.topology import Generation
 from ..errors import ConfigError, RscyllaError
 from .offsets import VERSION, Offset
-from .options import SAFE_LAG_S, Options, nearest, of_table, renamed
+from .options import SAFE_LAG_S, Options, known_as, nearest, of_table, renamed
 from .planning import Plan, open_source, view_of
 from .progress import progress_of
 from .reading import SpanRead, check_schema
@@ -128,7 +128,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         struct = _with_metadata(
             struct, {c.name: metadata_of(c, dropped.get(c.name), source.table) for c in source.table.columns}
         )
-        return struct if of_catalog is None else _with_options(struct, of_catalog)
+        return struct if of_catalog is None else _with_options(struct, renamed(of_catalog))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options(schema)
@@ -160,7 +160,9 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         )
 
     def _options(self, schema: StructType) -> Options:
-        return Options.of({**renamed(_options_in(schema)), **renamed(self.options)})
+        own = renamed(self.options)
+        stored = {name: value for name, value in _options_in(schema).items() if known_as(name) not in own}
+        return Options.of({**stored, **self.options})
 
 
 _OPTIONS = "scylla-cdc"

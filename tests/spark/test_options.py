@@ -15,6 +15,7 @@ from rscylla.spark.options import INSTEAD, NAMES, SAME, Options, duration, known
 from rscylla.spark.sinks.scylla import sink_options
 from rscylla.types import Digits
 
+AT = "2026-11-21T10:00:00Z"
 GIVEN = {"contactPoints": "127.0.0.1", "keyspace": "shop", "table": "orders", "lag": "30s"}
 
 
@@ -140,7 +141,39 @@ def test_names_are_of_one_option_only() -> None:
 
 def test_a_secret_under_the_name_of_another_source_does_not_enter_the_catalog() -> None:
     given = of_table({"provider": "scylla-cdc", "option.spark.cassandra.auth.password": "hunter2"})
-    assert given == renamed({"password": "hunter2"})
+    assert given is not None
+    assert renamed(given) == {"password": "hunter2"}
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "startingtimestamp"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("2026-11-21 10:00:00", "has no T and no zone; for UTC, write 2026-11-21T10:00:00Z"),
+        ("2026-11-21", "has no time of day and no zone; for UTC, write 2026-11-21T00:00:00Z"),
+        ("2026-11-21T10:00:00.5", "has no zone; for UTC, write 2026-11-21T10:00:00.5Z"),
+        ("2026-11-21 10:00:00+02:00", "has no T; write 2026-11-21T10:00:00+02:00"),
+        ("2026-11-21T10:00Z", "has no seconds; write 2026-11-21T10:00:00Z"),
+    ],
+)
+def test_what_a_time_lacks_is_said_with_the_name_that_the_option_was_given(name: str, text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Options.of(GIVEN | {name: text})
+    assert str(caught.value) == f"option startingTimestamp: {text!r} {told}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"endTime": "2026-02-30"}, "option endTime: must be earliest, latest, a time such as"),
+        ({"endTime": "earliest"}, "option endTime must be latest or a time"),
+        ({"startTime": AT, "endTime": "2026-11-21T09:00:00Z"}, r"option startTime \(.*\) is after endTime \("),
+        ({"fetchsize": "0"}, "option fetchSize must be a whole number above 0"),
+    ],
+)
+def test_an_option_is_named_as_it_was_given(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Options.of(GIVEN | given)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +238,6 @@ def test_the_page_names_all_options() -> None:
     assert [name for name in NAMES.values() if f"`{name}`" not in table] == []
 
 
-AT = "2026-11-21T10:00:00Z"
 JUST_AFTER = parse_time(AT) + 1
 
 

@@ -1139,6 +1139,8 @@ def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
     early = format_time(world.clock.now_us() - 29_000_000)
     with pytest.raises(ConfigError, match=r"endingPosition is 1\.000 s after the complete part of the log"):
         world.batch(endingPosition=early)
+    with pytest.raises(ConfigError, match=r"option endTime is 1\.000 s after the complete part of the log"):
+        world.batch(endTime=early)
     assert world.batch(endingPosition=format_time(world.clock.now_us() - 30_000_000)) == []
 
 
