@@ -233,7 +233,7 @@ _SAME = {
     "consistency": "consistencyLevel consistency_level spark.cassandra.input.consistency.level",
     "startingPosition": "startingOffset startingOffsets startingTime startingTimestamp startTime startTimestamp",
     "endingPosition": "endingOffset endingOffsets endingTime endingTimestamp endTime endTimestamp",
-    "pageSize": "fetchSize spark.cassandra.input.fetch.sizeInRows",
+    "pageSize": "fetchSize fetch_size page_size spark.cassandra.input.fetch.sizeInRows",
 }
 SAME = {name.lower(): known for known, names in _SAME.items() for name in names.split()}
 """Names of other sources that mean the same as an option of this one, by their lower-case names."""
@@ -242,6 +242,9 @@ _WRITTEN = NAMES | {name.lower(): name for names in _SAME.values() for name in n
 """How the names of options are written, by their lower-case names, which may be all that Spark passes."""
 
 _TIMES = "use 'startingPosition' and 'endingPosition', which accept times and cursors"
+_START = "use 'startingPosition', such as 2026-11-21T10:00:00Z"
+_END = "use 'endingPosition', such as 2026-11-21T10:00:00Z"
+_NO_FILTERS = f"filters are never pushed into this source: {_TIMES}, and 'columns'"
 INSTEAD = {
     # The same name has a plain number of milliseconds elsewhere, which would be seconds here.
     "confidencewindow": "use 'lag', such as 30s",
@@ -254,15 +257,31 @@ INSTEAD = {
     "maxoffsetspertrigger": "use 'maxRowsPerTrigger'",
     "minpartitions": "use 'parallelism'",
     "numpartitions": "use 'parallelism'",
+    "partitions": "use 'parallelism'",
+    "numsplits": "use 'parallelism'",
+    "splits": "use 'parallelism'",
+    "batchsize": "use 'pageSize'",
     "database": "use 'keyspace'",
     "schema": "use 'keyspace'",
     "dbtable": "use 'keyspace' and 'table'",
+    "query": "use 'keyspace' and 'table', and filter the DataFrame",
+    "since": _START,
+    "from": _START,
+    "start": _START,
+    "fromtimestamp": _START,
+    "until": _END,
+    "to": _END,
+    "end": _END,
+    "totimestamp": _END,
     "startingversion": _TIMES,
     "endingversion": _TIMES,
     "startingoffsetsbytimestamp": _TIMES,
     "endingoffsetsbytimestamp": _TIMES,
     "readchangefeed": "omit it, because this source reads nothing but changes",
-    "pushfilters": f"filters are never pushed into this source: {_TIMES}, and 'columns'",
+    "pushfilters": _NO_FILTERS,
+    "pushdown": _NO_FILTERS,
+    "pushdownpredicate": _NO_FILTERS,
+    "checkpointlocation": 'it belongs to the query: writeStream.option("checkpointLocation", …)',
     "preimage": "the table logs it or not (WITH cdc = {'enabled': true, 'preimage': true}); read cdc_before",
     "postimage": "the table logs it or not (WITH cdc = {'enabled': true, 'postimage': true}); read cdc_after",
     "ssl": "use 'tlsCa', which turns TLS on",
@@ -321,7 +340,7 @@ def of_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
-    """Return the options, with the argument of ``load("keyspace.table")`` split into keyspace and table."""
+    """Return the options, with ``load("keyspace.table")``, or a table of that form, split into keyspace and table."""
     path = options.pop("path", None)
     if path is not None:
         keyspace, dot, table = path.partition(".")
@@ -330,16 +349,24 @@ def _known(options: dict[str, str]) -> dict[str, str]:
                 "call load() without an argument, or with 'keyspace.table' instead of the options keyspace and table"
             )
         options |= {"keyspace": keyspace, "table": table}
+    keyspace, dot, table = options.get("table", "").partition(".")  # no name in CQL contains a dot
+    if dot and "keyspace" in options:
+        raise ConfigError(
+            f"option table is {options['table']!r}, which names a keyspace, and the option keyspace is "
+            f"{options['keyspace']!r}; give the name of the table alone"
+        )
+    if keyspace and table and "." not in table:
+        options |= {"keyspace": keyspace, "table": table}
     for name in sorted(options.keys() - NAMES.keys()):
         raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {INSTEAD.get(name) or nearest(name, _NAMES)}")
     return options
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return a hint that names the most similar of *known*, or all of them."""
+def nearest(name: str, known: Sequence[str], kind: str = "options") -> str:
+    """Return a hint that names the most similar of *known*, or all of them. *kind*: what they are."""
     by_lower = {n.lower(): n for n in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {by_lower[near[0]]!r}?" if near else f"known options are {', '.join(known)}"
+    return f"did you mean {by_lower[near[0]]!r}?" if near else f"known {kind} are {', '.join(known)}"
 
 
 def _check_together(options: Mapping[str, str]) -> None:
@@ -467,7 +494,7 @@ class _OptionValues:
         text = (self.maybe(name) or "string").strip().lower()
         match = _DECIMAL.fullmatch(text)
         if match is None and text != "string":
-            raise ConfigError(f"option {name} must be string or a decimal type such as decimal(38,2), not {text!r}")
+            raise ConfigError(f"option {name} must be string or a decimal type such as {_EXAMPLES[name]}, not {text!r}")
         if match is None:
             return None
         precision, scale = int(match[1]), int(match[2] or 0)
@@ -488,6 +515,8 @@ class _OptionValues:
 
 MOST_DIGITS = 38
 """Digits of a decimal in Spark, and in Arrow's type of 128 bits."""
+
+_EXAMPLES = {"decimalAs": "decimal(38,2)", "varintAs": "decimal(38,0)"}
 
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)", re.ASCII)
 

@@ -119,7 +119,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         for name in names:
             if name not in view.schema.names:
                 raise ConfigError(
-                    f"option columns: mode {options.mode} has no column {name!r}; {nearest(name, view.schema.names)}"
+                    f"option columns: mode {options.mode} has no column {name!r}; {_instead(name, view.schema)}"
                 )
             if names.count(name) > 1:
                 raise ConfigError(f"option columns: {name!r} is named twice; name each column once")
@@ -184,6 +184,13 @@ def _with_options(struct: StructType, options: dict[str, str]) -> StructType:
 def _options_in(struct: StructType) -> dict[str, str]:
     found = (field.metadata[_OPTIONS] for field in struct.fields if _OPTIONS in field.metadata)
     return dict(next(found, {}))
+
+
+def _instead(name: str, columns: pa.Schema) -> str:
+    """Return a hint at what to use for the column *name*, which *columns* lack."""
+    if "cdc_values" in columns.names and name in {field.name for field in columns.field("cdc_values").type}:
+        return f"its values are in 'cdc_values': name that, and select cdc_values.{name}"
+    return nearest(name, columns.names, "columns")
 
 
 _WITH_COLUMNS = ("cdc_values", "cdc_before", "cdc_after")

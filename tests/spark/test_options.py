@@ -71,6 +71,7 @@ def test_a_missing_lag_is_explained() -> None:
             {"decimalAs": "double"},
             r"option decimalAs must be string or a .*decimal\(38,2\), not 'double'",
         ),
+        ({"varintAs": "bigint"}, r"option varintAs must be string or a .*decimal\(38,0\), not 'bigint'"),
         ({"varintAs": "decimal(39,0)"}, r"option varintAs: decimal\(39,0\) is no type of Spark: 1 to 38 digits"),
         ({"decimalAs": "decimal(5,6)"}, "decimal places"),
         ({"decimalAs": "decimal(9,2)", "mode": "events"}, "do not apply to mode events"),
@@ -96,6 +97,10 @@ def test_a_missing_lag_is_explained() -> None:
         ({"tlsCa": "a", "tlsKey": "c"}, "tlsCert and tlsKey go together"),
         ({"sslCheckHostname": "true"}, "did you mean 'tlsCheckHostname'"),
         ({"path": "shop.orders"}, "'keyspace.table' instead of"),
+        (
+            {"table": "shop.orders"},
+            "table is 'shop.orders', which names a keyspace, and the option keyspace is 'shop'; give the name",
+        ),
         ({"hosts": "127.0.0.2"}, "options 'contactpoints' and 'hosts' mean the same; give one of them"),
         ({"startTime": "latest", "startingPosition": "latest"}, "'starttime' and 'startingposition' mean the same"),
         ({"startTime": "latest", "startingOffsets": "latest"}, "'starttime' and 'startingoffsets' mean the same"),
@@ -131,6 +136,14 @@ def test_a_name_that_means_something_else_elsewhere_is_answered_with_what_to_use
 
 
 OF_CQL = {"enabled", "preimage", "postimage"}
+
+
+def test_a_table_may_be_named_with_its_keyspace() -> None:
+    given = {n: v for n, v in GIVEN.items() if n != "keyspace"}
+    assert Options.of(given | {"table": "shop.orders"}) == Options.of(GIVEN)
+    for wrong in ("orders", ".orders", "shop.", "a.shop.orders"):
+        with pytest.raises(ConfigError, match="option keyspace is missing"):
+            Options.of(given | {"table": wrong})
 
 
 def test_names_are_of_one_option_only() -> None:

@@ -1392,6 +1392,12 @@ def test_columns_are_selected_and_misspelled_ones_reported(world: World) -> None
     assert world.batch(columns="ck,cdc_operation") == [{"ck": 0, "cdc_operation": "insert"}]
     with pytest.raises(ConfigError, match="mode changes has no column 'cdc_operatoin'; did you mean 'cdc_operation'"):
         world.source(columns="cdc_operatoin").schema()
+    with pytest.raises(
+        ConfigError, match=r"no column 'v'; its values are in 'cdc_values': name that, and select cdc_v"
+    ):
+        world.source(columns="ck,v").schema()
+    with pytest.raises(ConfigError, match="no column 'zzz'; known columns are cdc_stream_id, "):
+        world.source(columns="zzz").schema()
     with pytest.raises(ConfigError, match="option columns: 'ck' is named twice; name each column once"):
         world.source(columns="ck,cdc_operation,ck").schema()
 
