@@ -26,7 +26,6 @@ from ..types import Digits
 
 __all__ = [
     "NAMES",
-    "OF_SINKS",
     "SAFE_LAG_S",
     "Connection",
     "Options",
@@ -35,6 +34,7 @@ __all__ = [
     "duration",
     "known_as",
     "nearest",
+    "of_sink",
     "of_table",
     "renamed",
 ]
@@ -215,14 +215,15 @@ _NAMES = (
 NAMES = {name.lower(): name for name in _NAMES}
 """The names of the options as users write them, by their lower-case names."""
 
-OF_SINKS = frozenset(
-    name.lower()
-    for name in (
-        *("contactPoints", "port", "localDc", "consistency", "keyspace", "table", "username", "password"),
-        *("passwordEnv", "credentialsFile", "tlsCa", "tlsCert", "tlsKey", "tlsCheckHostname"),
-    )
+_OF_SINKS = (
+    *("contactPoints", "port", "localDc", "consistency", "keyspace", "table", "username", "password"),
+    *("passwordEnv", "credentialsFile", "tlsCa", "tlsCert", "tlsKey", "tlsCheckHostname"),
 )
-"""The options that a sink has, too, by their lower-case names."""
+_HOW_TO_READ = (
+    *("failOnDataLoss", "failOnSchemaChange", "lag", "maxRowsPerTrigger", "maxWindowsPerTrigger", "pageSize"),
+    *("parallelism", "streamsPerPartition", "windowSpan"),
+)
+"""They say how a log is read, and not which rows and columns, so a sink can ignore them."""
 
 _SAME = {
     "contactPoints": "contact_points host hosts nodes spark.cassandra.connection.host",
@@ -288,6 +289,14 @@ INSTEAD = {
     "spark.cassandra.connection.ssl.enabled": "use 'tlsCa', which turns TLS on",
 }
 """What to do instead, for names of other sources that mean something else or have another unit."""
+
+_INSTEAD_IN_SINKS = {
+    **{name: INSTEAD[name] for name in ("database", "schema", "dbtable", "checkpointlocation")},
+    **{name: INSTEAD[name] for name in ("ssl", "spark.cassandra.connection.ssl.enabled")},
+    "query": "use 'keyspace' and 'table'",
+    "batchsize": "omit it, because each row is a statement of its own",
+}
+_OF_READING = "omit it, because a sink does not read"
 
 
 def known_as(name: str) -> str:
@@ -360,6 +369,29 @@ def _known(options: dict[str, str]) -> dict[str, str]:
     for name in sorted(options.keys() - NAMES.keys()):
         raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {INSTEAD.get(name) or nearest(name, _NAMES)}")
     return options
+
+
+def of_sink(given: Mapping[str, str]) -> dict[str, str]:
+    """Return *given* without the options that only say how a log is read.
+
+    A dictionary of options can thus be for reading and for writing. An option that chooses what is read is an error,
+    because it looks as if it chose what is written, and a sink writes all that it gets.
+
+    Raises:
+        ConfigError: an option is unknown, given twice, or chooses what is read.
+    """
+    options, written = renamed(given), as_written(given)
+    ignored = {name.lower() for name in _HOW_TO_READ}
+    own = {name.lower() for name in _OF_SINKS} | {"path"}
+    for name in sorted(options.keys() - own - ignored):
+        if name in NAMES:
+            raise ConfigError(
+                f"a sink writes all that it gets, so it has no option {written[name]!r}; omit it, and write to no view "
+                "that has it"
+            )
+        hint = _INSTEAD_IN_SINKS.get(name) or (_OF_READING if name in INSTEAD else nearest(name, _OF_SINKS))
+        raise ConfigError(f"a sink has no option {name!r}; {hint}")
+    return {name: value for name, value in given.items() if known_as(str(name)) in own}
 
 
 def nearest(name: str, known: Sequence[str], kind: str = "options") -> str:

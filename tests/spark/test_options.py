@@ -265,11 +265,44 @@ def test_a_start_after_the_end_is_refused(start: str) -> None:
 TARGET = {name: value for name, value in GIVEN.items() if name != "lag"}
 
 
-@pytest.mark.parametrize("name", ["lag", "mode", "startingTime", "maxRowsPerTrigger", "columns", "keepDollar"])
-def test_a_sink_refuses_options_of_reading(name: str) -> None:
-    known = NAMES[known_as(name)]
-    with pytest.raises(ConfigError, match=f"a sink does not read, so it has no option '{known}'"):
+OF_SINKS = ("contactPoints", "port", "localDc", "consistency", "keyspace", "table", "username", "password")
+OF_SINKS += ("passwordEnv", "credentialsFile", "tlsCa", "tlsCert", "tlsKey", "tlsCheckHostname")
+OF_BOTH = ("lag", "pageSize", "fetchSize", "parallelism", "streamsPerPartition", "windowSpan", "maxWindowsPerTrigger")
+OF_BOTH += ("maxRowsPerTrigger", "failOnDataLoss", "failOnSchemaChange")
+WHAT_IS_READ = ("mode", "columns", "keepDollar", "startingPosition", "startingTime", "endingPosition")
+WHAT_IS_READ += ("decimalAs", "varintAs")
+
+
+@pytest.mark.parametrize("name", WHAT_IS_READ)
+def test_a_sink_refuses_options_that_choose_what_is_read(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"a sink writes all that it gets, so it has no option '{name}'; omit it"):
         sink_options({**TARGET, name: "1"})
+
+
+@pytest.mark.parametrize("name", OF_BOTH)
+def test_a_sink_ignores_options_of_how_a_log_is_read(name: str) -> None:
+    assert sink_options({**TARGET, name: "1"}) == sink_options(TARGET)
+
+
+def test_a_sink_knows_each_option_of_the_source() -> None:
+    assert {known_as(name) for name in (*OF_SINKS, *OF_BOTH, *WHAT_IS_READ)} == NAMES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("zzz", f"known options are {', '.join(OF_SINKS)}"),
+        ("keyspase", "did you mean 'keyspace'?"),
+        ("batchSize", "omit it, because each row is a statement of its own"),
+        ("numPartitions", "omit it, because a sink does not read"),
+        ("dbtable", "use 'keyspace' and 'table'"),
+        ("checkpointLocation", 'it belongs to the query: writeStream.option("checkpointLocation", …)'),
+    ],
+)
+def test_an_unknown_option_of_a_sink_is_answered_with_options_of_sinks(name: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sink_options({**TARGET, name: "1"})
+    assert str(caught.value) == f"a sink has no option {name.lower()!r}; {told}"
 
 
 @pytest.mark.parametrize("level", ["serial", "LOCAL_SERIAL"])

@@ -364,5 +364,5 @@ def test_changes_written_back_are_the_same_table_again(
 
 
 def test_a_sink_refuses_options_of_a_reader() -> None:
-    with pytest.raises(rscylla.ConfigError, match="does not read, so it has no option 'lag'"):
-        rs.ScyllaTable({"contactPoints": "127.0.0.1", "keyspace": "k", "table": "t", "lag": "30s"})
+    with pytest.raises(rscylla.ConfigError, match="writes all that it gets, so it has no option 'mode'"):
+        rs.ScyllaTable({"contactPoints": "127.0.0.1", "keyspace": "k", "table": "t", "mode": "changes"})

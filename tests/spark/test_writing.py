@@ -99,6 +99,32 @@ def test_changes_are_applied_with_their_write_times(
     assert h.rows_of(session, vnodes, "b")
 
 
+def test_sql_writes_to_a_view_and_is_answered_for_a_table_of_the_catalog(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    """Spark passes the options of a view to the source, and none of a table that it knows."""
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    session.execute(f"INSERT INTO {vnodes}.t (k, v) VALUES (1, 1)")
+    passed(rscylla.SystemClock().now_us())
+    named = ", ".join(f"{name} '{value}'" for name, value in options(vnodes, "t").items())
+    view, table = f"view_{vnodes}", f"table_{vnodes}"
+    spark.sql(f"CREATE TEMPORARY VIEW {view} USING `scylla-cdc` OPTIONS ({named})")
+    spark.sql(f"CREATE TABLE {table} USING `scylla-cdc` OPTIONS ({named})")
+    try:
+        spark.sql(f"INSERT INTO {view} SELECT * FROM {view}")
+        assert [tuple(row) for row in session.execute(f"SELECT k, v FROM {vnodes}.t")] == [(1, 1)]
+        for statement in (
+            f"INSERT INTO {table} SELECT * FROM {table}",
+            f"CREATE TABLE {table}_as USING `scylla-cdc` OPTIONS ({named}) AS SELECT 1 AS k, 1 AS v",
+        ):
+            with pytest.raises(rscylla.ConfigError, match="passes no options to INSERT INTO or"), spark_errors():
+                spark.sql(statement)
+    finally:
+        spark.sql(f"DROP VIEW {view}")
+        spark.sql(f"DROP TABLE {table}")
+        spark.sql(f"DROP TABLE IF EXISTS {table}_as")
+
+
 # ---------------------------------------------------------------- without Java
 
 
@@ -213,10 +239,26 @@ def test_other_ways_of_writing_are_answered(options: Callable[..., dict[str, str
         source.writer(StructType(), overwrite=True)
     with pytest.raises(rscylla.ConfigError, match=r"no writeStream; use writeStream.foreachBatch"):
         source.streamWriter(StructType(), overwrite=False)
-    with pytest.raises(rscylla.ConfigError, match="does not read, so it has no option 'lag'"):
-        source_of({**sink(options, "shop", "orders"), "lag": "0s"}).writer(StructType(), overwrite=False)
+    with pytest.raises(rscylla.ConfigError, match="writes all that it gets, so it has no option 'columns'"):
+        source_of({**sink(options, "shop", "orders"), "columns": "id"}).writer(StructType(), overwrite=False)
+    with pytest.raises(rscylla.ConfigError, match=r"no options to INSERT INTO or CREATE TABLE AS; use df\.write"):
+        source_of({}).writer(StructType(), overwrite=False)
     with pytest.raises(rscylla.TableNotFound, match="create it first"):
         source_of(sink(options, "system", "none")).writer(struct({"k": "integer"}), overwrite=False)
+
+
+def test_the_options_of_reading_a_table_are_those_of_writing_it(
+    session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    import pyarrow as pa
+
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, a int) WITH cdc = {{'enabled': true}}")
+    shared = {**options(vnodes, "t"), "pageSize": "100", "maxRowsPerTrigger": "10", "failOnDataLoss": "false"}
+    source_of(shared).schema()
+    schema = pa.schema([("k", pa.int32()), ("a", pa.int32())])
+    writer = source_of(shared).writer(from_arrow_schema(schema), overwrite=False)
+    writer.write(iter([pa.RecordBatch.from_pydict({"k": [1], "a": [2]}, schema)]))
+    assert [tuple(row) for row in session.execute(f"SELECT k, a FROM {vnodes}.t")] == [(1, 2)]
 
 
 def source_of(options: dict[str, str]) -> ScyllaCdcDataSource:

@@ -17,7 +17,7 @@ from ...cdc.table import Table, read_base_table
 from ...cdc.windowing import Window
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
-from ..options import NAMES, OF_SINKS, Connection, Options, renamed
+from ..options import Connection, Options, of_sink
 from ..pipeline.cells import quoted
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
@@ -49,7 +49,7 @@ class ScyllaTable:
 
     Args:
         options: ``contactPoints``, ``keyspace``, and ``table``; credentials, TLS, and ``consistency`` as for the data
-            source.
+            source. Options that only say how a log is read, such as ``lag``, are ignored.
 
     Raises (constructor):
         ConfigError: an option is wrong.
@@ -91,17 +91,13 @@ class ScyllaTable:
 
 
 def sink_options(options: Mapping[str, str]) -> Options:
-    """Return the parsed options of a sink, which has no lag.
+    """Return the parsed options of a sink, which has no lag; see ``of_sink``.
 
     Raises:
-        ConfigError: an option is wrong, or is one of a reader.
+        ConfigError: an option is wrong, or chooses what a reader reads.
     """
-    given = renamed(options)
-    wrong = [NAMES[name] for name in given if name in NAMES and name not in OF_SINKS]
-    if wrong:
-        raise ConfigError(f"a sink does not read, so it has no option {wrong[0]!r}; omit it")
     # The options are those of the source, which must have a lag.
-    parsed = Options.of({**given, "lag": "0s"})
+    parsed = Options.of({**of_sink(options), "lag": "0s"})
     if parsed.connection.consistency in ("SERIAL", "LOCAL_SERIAL"):
         raise ConfigError(f"option consistency: {parsed.connection.consistency} is for reading; write with QUORUM")
     return parsed

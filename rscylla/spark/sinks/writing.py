@@ -53,6 +53,11 @@ def writer_for(options: Mapping[str, str], schema: StructType, *, overwrite: boo
             "format('scylla-cdc') does not overwrite tables; use mode('append'), which replaces rows of the same key, "
             "and TRUNCATE the table before if it must be empty"
         )
+    if not options:
+        raise ConfigError(
+            "Spark passes no options to INSERT INTO or CREATE TABLE AS; use "
+            "df.write.format('scylla-cdc').options(…).mode('append').save()"
+        )
     parsed = sink_options(options)
     place = parsed.connection, parsed.keyspace, parsed.table
     if "cdc_operation" in schema.names:
