@@ -103,7 +103,7 @@ class RowsWriter(TableWriter):
         table = target.full_name
         for name in self.names:
             if name not in columns:
-                raise ConfigError(f"{table} has no column {name!r}; {nearest(name, list(columns))}")
+                raise ConfigError(f"{table} has no column {name!r}; {nearest(name, list(columns), 'columns')}")
         missing = [c.name for c in target.columns if c.in_key and c.name not in self.names]
         if missing:
             raise ConfigError(f"the DataFrame lacks the key column {missing[0]!r} of {table}; add it")
@@ -113,7 +113,7 @@ class RowsWriter(TableWriter):
             if not _fits(field.dataType, want, columns[field.name].type):
                 raise ConfigError(
                     f"the column {field.name!r} is {field.dataType.simpleString()} in the DataFrame, but {table} "
-                    f"({columns[field.name].type_text}) takes {want.simpleString()}; cast it"
+                    f"({columns[field.name].type_text}) takes {_taken(want, columns[field.name].type)}; cast it"
                 )
 
     def _arrow(self, target: Table) -> Any:
@@ -148,6 +148,21 @@ def _check_key(name: str, kind: str, value: Any, table: str) -> None:
 
 _ENDS_US = 2**63 - 1
 """The ends of Spark's time stand for whatever lies beyond; see ``rscylla.types.arrow``."""
+
+
+def _taken(want: DataType, type_: Type) -> str:
+    """Return the name of *want*, with the decimals that also fit where the table has varints and decimals."""
+    if native(type_).parts is not None:
+        return f"{want.simpleString()} or decimal(p,{'0' if type_.kind == 'varint' else 's'})"
+    if isinstance(want, ArrayType):
+        return f"array<{_taken(want.elementType, type_.args[0])}>"
+    if isinstance(want, MapType):
+        of_key, of_item = type_.args
+        return f"map<{_taken(want.keyType, of_key)},{_taken(want.valueType, of_item)}>"
+    if isinstance(want, StructType) and len(want.fields) == len(type_.args):
+        fields = zip(want.fields, type_.args, strict=True)
+        return f"struct<{','.join(f'{field.name}:{_taken(field.dataType, part)}' for field, part in fields)}>"
+    return str(want.simpleString())
 
 
 def _fits(given: DataType, want: DataType, type_: Type) -> bool:
