@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from .._timeuuid import datetime_of
+from .._timeuuid import datetime_of, format_time
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
 from ..cdc.count import RowCounter
 from ..cdc.query import by_replicas
@@ -112,6 +112,29 @@ class Plan:
                 "the log, by the option lag and the nodes' clocks; ask for latest, or later"
             )
         return end_us
+
+    def check_start(self, end_us: int) -> None:
+        """Check where a batch starts that ends at *end_us*; log a warning if it cannot have rows yet.
+
+        Raises:
+            ConfigError: it starts at a time in the future.
+        """
+        start = self.options.start
+        at_us = EventID.parse(start.cursor).exact_us if start.cursor else start.time_us
+        if at_us is None or at_us <= end_us:
+            return
+        # A cursor or a time of just now is what a job gives that goes on where another one ended.
+        if start.time_us is not None and start.time_us > self.source.latest_us():
+            raise ConfigError(
+                f"option {start.option} ({format_time(at_us)}) is in the future, by the nodes' clocks, so a batch is "
+                "empty; start earlier, or use readStream, which waits"
+            )
+        log.warning(
+            "option %s is %.3f s after the complete part of the log, by the option lag and the nodes' clocks, so the "
+            "batch is empty",
+            start.option,
+            (at_us - end_us) / 1e6,
+        )
 
     def end_within(self, start_us: int, end_us: int, rows: int) -> int:
         """Return *end_us*, or an earlier time if the log has more than *rows* rows until then; see ``RowCounter``.

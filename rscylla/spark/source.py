@@ -239,6 +239,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         _, view = view_of(plan.source, options)
         check_schema(view, self._span_read.schema, plan.source.table.full_name)
         end_us = plan.batch_end_us()
+        plan.check_start(end_us)
         start, promised = plan.start(options.start)
         after = start.position if start.is_row else b""
         spans = plan.spans(start.exact_us, end_us, after=after, promised=promised, most_us=options.window_us)

@@ -1144,6 +1144,21 @@ def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
     assert world.batch(endingPosition=format_time(world.clock.now_us() - 30_000_000)) == []
 
 
+def test_a_batch_does_not_start_in_the_future(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.clock.advance(60)
+    now_us = world.clock.now_us()
+    log = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe()
+    with pytest.raises(ConfigError, match=r"option startTime \(.*\) is in the future, .* use readStream, which waits"):
+        world.batch(startTime=format_time(now_us + 3_600_000_000))
+    for start in (format_time(now_us - 30_000_000), "latest", str(log.at(now_us - 30_000_000))):
+        assert world.batch(startingPosition=start) == []
+    assert "batch is empty" not in caplog.text
+    for start in (format_time(now_us - 10_000_000), str(log.at(now_us - 10_000_000))):
+        caplog.clear()
+        assert world.batch(startingPosition=start) == []
+        assert "option startingPosition is 20.000 s after the complete part of the log" in caplog.text
+
+
 def test_a_cursor_that_has_expired_is_an_error_by_default(world: World) -> None:
     world.write(2)
     world.clock.advance(60)
