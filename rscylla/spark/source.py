@@ -256,6 +256,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A streaming query. Offsets are points in time; the changes between two offsets never differ."""
 
+    _is_told_of_trigger = True
+
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._span_read = _span_read(options, schema)
@@ -294,7 +296,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         Except at an end, batches end on a grid of windows, so that a query without a trigger does not spin. Behind an
         initial offset the answer is always another one, as it keeps where the first batch starts.
+
+        Raises:
+            ConfigError: the option ``endingPosition`` is given to a query that goes on behind it.
         """
+        if self._until_us is not None and self._available_us is None and self._is_told_of_trigger:
+            raise ConfigError(
+                f"option {self._options.end.option}: a query ends only with trigger(availableNow=True); set it, use "
+                "spark.read, or omit the option"
+            )
         at = Offset.of(start)
         head_us = self._head_us()
         ends = [us for us in (self._available_us, self._until_us) if us is not None]
@@ -410,6 +420,7 @@ class KeepingStreamReader(PositionKeeper, StreamReader):
     the first batch after each start goes to the head, as if that was the trigger; later batches end on the grid.
     """
 
+    _is_told_of_trigger = False
     _asked = False
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:

@@ -723,11 +723,18 @@ def test_a_query_ends_where_it_is_asked_to(world: World) -> None:
     until = format_time(world.clock.now_us() - 3_000_000)
     world.clock.advance(100)
     reader = world.stream(endingPosition=until)
+    reader.prepareForTriggerAvailableNow()
     at = reader.initialOffset()
     end = reader.latestOffset(at, ALL)
     assert len(rows_of(reader, reader.partitions(at, end))) == 7
     world.clock.advance(100)
     assert reader.latestOffset(end, ALL) is end
+
+
+def test_an_end_is_refused_for_a_query_that_has_none(world: World) -> None:
+    reader = world.stream(endTime=format_time(world.clock.now_us()))
+    with pytest.raises(ConfigError, match=r"option endTime: .* only with trigger\(availableNow=True\)"):
+        reader.latestOffset(reader.initialOffset(), ALL)
 
 
 def test_a_start_that_has_expired_is_an_error_by_default(world: World) -> None:
