@@ -6,7 +6,7 @@ through Parquet files. Fields of the primary key carry it at the top, the others
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -157,10 +157,15 @@ class Shape:
                     raise ConfigError(f"the names {other!r} and {name!r} differ only in case, which {advice}")
 
     @classmethod
-    def from_columns(cls, columns: list[tuple[BaseColumn, DataType]]) -> Shape:
-        """Return the shape of a table by its columns and their types in Spark."""
+    def from_columns(
+        cls, columns: list[tuple[BaseColumn, DataType]], dropped: Mapping[str, int] | None = None
+    ) -> Shape:
+        """Return the shape of a table by its columns and their types in Spark; *dropped*: of ``dropped_columns``."""
         ordered = sorted(columns, key=lambda pair: (pair[0].position if pair[0].in_key else 0, pair[0].name))
-        return cls.by_kind([ColumnShape(c.name, c.kind, c.type_text, type_, c.descending) for c, type_ in ordered])
+        times = dropped or {}
+        return cls.by_kind(
+            [ColumnShape(c.name, c.kind, c.type_text, t, c.descending, times.get(c.name)) for c, t in ordered]
+        )
 
     @classmethod
     def by_kind(cls, columns: Sequence[ColumnShape]) -> Shape:

@@ -84,6 +84,11 @@ def test_a_shape_has_its_keys_in_the_order_of_the_table_and_its_values_by_kind()
         assert [c.cql for c in shape.keys] == ["text", "int", "int", "timestamp"]
 
 
+def test_a_shape_of_columns_knows_when_those_of_their_names_were_dropped() -> None:
+    columns = [(column("id", "partition_key"), INT), (column("s", "static"), INT), (column("v", "regular"), INT)]
+    assert [c.dropped_us for c in Shape.from_columns(columns, {"v": 7, "gone": 8}).values] == [None, 7]
+
+
 @pytest.mark.parametrize(
     ("kind", "cql", "type_", "form"),
     [

@@ -538,3 +538,121 @@ def test_a_column_that_was_dropped_and_added_again_has_none_of_its_former_values
     before = before.drop("cdc$cell_z")  # as a MergeTable drops a column whose type has changed
     merged = merge_source(before, cells_of(later, shape), shape, second_of(None), whole=True)
     assert compared.shown(merged.where("cdc_live")) == compared.base(), "also in partitions that nobody wrote to"
+
+
+AGAIN = {
+    "st": "set<int>",
+    "m": "map<text, int>",
+    "l": "list<int>",
+    "u": "pair",
+    "fl": "frozen<list<int>>",
+    "v": "int",
+    "ss": "set<int> static",
+    "sv": "text static",
+}
+"""Columns that are dropped and added again, with the same types."""
+
+
+def came_back(session: Any, keyspace: str) -> Compared:
+    """Make a table whose columns ``AGAIN`` were dropped and added again, and fill it; all but the list are compared."""
+    session.execute(f"CREATE TYPE {keyspace}.pair (a int, b text)")
+    columns = ", ".join(f"{name} {type_}" for name, type_ in AGAIN.items())
+    filled(session, keyspace, f"(pk int, ck int, w int, {columns}, PRIMARY KEY (pk, ck)) WITH")
+    come_back(session, keyspace)
+    more(session, keyspace, *rows_of_all(1))
+    return Compared(session, keyspace, "t").without("l")
+
+
+def come_back(session: Any, keyspace: str) -> None:
+    session.execute(f"ALTER TABLE {keyspace}.t DROP ({', '.join(AGAIN)})")
+    h.passed(rscylla.SystemClock().now_us() + 5_000_000)  # Scylla drops columns of the log as of five seconds later
+    session.execute(f"ALTER TABLE {keyspace}.t ADD ({', '.join(f'{name} {type_}' for name, type_ in AGAIN.items())})")
+
+
+def rows_of_all(n: int) -> list[str]:
+    return [
+        f"INSERT INTO t (pk, ck, w, st, m, l, u, fl, v, ss, sv) VALUES ({pk}, {ck}, {n}, {{{n}, 7}}, "
+        f"{{'a': {n}, 'b': 7}}, [{n}], {{a: {n}, b: 'b'}}, [{n}, 7], {n}, {{{n}, {pk}}}, 's{n}') ?"
+        for pk in (1, 2)
+        for ck in (1, 2)
+    ]
+
+
+def snapshot_of(spark: SparkSession, session: Any, keyspace: str) -> rs.Snapshot:
+    stream = rscylla.NewStream(session, keyspace, "t", consistency="ONE")
+    names = ["w", *(name for name in AGAIN if name != "l")]
+    return rs.snapshot(spark, stream, NO_LAG, read={"consistency": "ONE"}, ranges=1, columns=names)
+
+
+def window_after(cursor: str, end_us: int, changes: DataFrame) -> tuple[DataFrame, rs.Window]:
+    """Return the changes after *cursor*, and their window, which ends with the write at *end_us*."""
+    start = rscylla.EventID.parse(cursor)
+    time_us = F.unix_micros("cdc_timestamp")
+    found = changes.where((time_us >= start.exact_us) & (time_us <= end_us))
+    return found, h.window(start.generation, start.exact_us, end_us + 1)
+
+
+ELSEWHERE = "UPDATE t ? SET w = 9 WHERE pk = 3 AND ck = 1"
+"""A write of another row, and of another column than those that came back."""
+
+EDITS = (
+    "UPDATE t ? SET st = st - {1}, m = m + {'c': 3}, u.a = null, v = null WHERE pk = 1 AND ck = 1",
+    "UPDATE t ? SET st = {5}, m = m - {'a'}, u = {a: 6}, fl = [6] WHERE pk = 1 AND ck = 2",
+    "UPDATE t ? SET ss = ss - {1}, sv = 'x' WHERE pk = 2",
+    "DELETE FROM t ? WHERE pk = 2 AND ck = 2",
+)
+
+
+def test_a_snapshot_has_the_values_of_columns_that_were_dropped_and_added_again(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    compared = came_back(session, vnodes)
+    snapshot = snapshot_of(spark, session, vnodes)
+    table = rs.ParquetTable(spark, str(tmp_path / "t"))
+    table.start_from(snapshot)
+    assert compared.shown(table.rows()) == compared.base()
+    end_us = more(session, vnodes, ELSEWHERE)
+    changes, window = window_after(snapshot.cursor, end_us, load(spark, options(vnodes, "t")))
+    assert compared.shown(rs.latest(changes, base=snapshot.cells)) == compared.base()
+    assert table.apply(changes, window)
+    assert compared.shown(table.rows()) == compared.base()
+    known, shape = snapshot.shape, without(Shape.of(changes), snapshot.left_out)
+    assert not has_lost(known, shape), "the window does not rewrite a whole table"
+    assert shape_json(known) == shape_json(shape)
+
+    end_us = more(session, vnodes, *EDITS)
+    changes, window = window_after(table.cursor, end_us, load(spark, options(vnodes, "t")))
+    assert table.apply(changes, window)
+    assert compared.shown(table.rows()) == compared.base()
+
+
+def test_columns_that_are_dropped_and_added_again_while_a_snapshot_is_read_have_their_new_values(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    compared = came_back(session, vnodes)
+    snapshot = snapshot_of(spark, session, vnodes)
+    early = rs.ParquetTable(spark, str(tmp_path / "early"))
+    early.start_from(snapshot)
+    come_back(session, vnodes)
+    end_us = more(session, vnodes, *rows_of_all(2)[:2])
+    late = rs.ParquetTable(spark, str(tmp_path / "late"))
+    late.start_from(snapshot)
+    for table in (early, late):
+        changes, window = window_after(snapshot.cursor, end_us, load(spark, options(vnodes, "t")))
+        assert table.apply(changes, window)
+        assert compared.shown(table.rows()) == compared.base()
+
+
+def test_a_table_with_merge_has_the_values_of_columns_that_were_dropped_and_added_again_before_its_snapshot(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, table_format: TableFormat
+) -> None:
+    compared = came_back(session, vnodes)
+    snapshot = snapshot_of(spark, session, vnodes)
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    table.start_from(snapshot)
+    assert compared.shown(table.rows()) == compared.base()
+    for statements in ((ELSEWHERE,), EDITS):
+        end_us = more(session, vnodes, *statements)
+        changes, window = window_after(table.cursor, end_us, load(spark, options(vnodes, "t")))
+        assert table.apply(changes, window)
+        assert compared.shown(table.rows()) == compared.base()

@@ -18,7 +18,7 @@ from ...base.reading import pages
 from ...cdc.columnar import built, naming
 from ...cdc.rows import Cells
 from ...cdc.stream import Stream
-from ...cdc.table import BaseColumn, LoggedTable
+from ...cdc.table import BaseColumn, LoggedTable, dropped_columns
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
@@ -117,7 +117,9 @@ def snapshot(
     reader = _RangeReader(options.connection, query, count, options.page_size)
     # One row a task: its number is that of the task's range of tokens.
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
-    shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
+    # After the cursor: what is written to a column that is dropped and added again from here on, is in the changes.
+    dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
+    shape = Shape.from_columns([(c, types[c.name]) for c in columns_], dropped)
     rows = raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
     left_out = frozenset(c.name for c in source.table.columns if c not in columns_)
     return Snapshot(cursor, rows, shape, left_out, raw)
@@ -266,24 +268,27 @@ def _column_cells(column: ColumnShape) -> list[Column]:
         ttl = F.col(quoted(f"cdc$ttl_{name}")).cast("bigint")
         cell = _cell(F.col(quoted(f"cdc$written_{name}")), value, _expires(name), ttl)
         return [F.when(value.isNotNull(), cell).alias(f"cdc$cell_{name}")]
-    none = F.lit(None).cast("bigint")
+    none, oldest = F.lit(None).cast("bigint"), F.lit(_oldest(column))
     if column.form == "udt":
         return [
-            F.when(value.getField(field).isNotNull(), _cell(F.lit(_OLDEST), value.getField(field), none, none)).alias(
-                alias
-            )
+            F.when(value.getField(field).isNotNull(), _cell(oldest, value.getField(field), none, none)).alias(alias)
             for field, _, alias in udt_fields(column)
         ]
     _, value_type = element_types(column)
 
     def element(key: Column, item: Column) -> Column:
-        return _cell(F.lit(_OLDEST), item, none, none, key=key)
+        return _cell(oldest, item, none, none, key=key)
 
     if column.form == "set":
         found = F.transform(value, lambda e: element(e, F.lit(None).cast(value_type)))
     else:
         found = F.transform(F.map_entries(value), lambda e: element(e["key"], e["value"]))
     return [found.alias(f"cdc$elements_{name}")]
+
+
+def _oldest(column: ColumnShape) -> int:
+    """Return the write time of the parts of *column*; if it was dropped and added again, they are newer than that."""
+    return _OLDEST if column.dropped_us is None else column.dropped_us + 1
 
 
 def _cell(time: Column, value: Column, expires: Column, ttl: Column, *, key: Column | None = None) -> Column:
