@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import spark_history as h
 from py4j.protocol import Py4JError
+from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegerType, MapType, StringType, StructType
 
 import rscylla
 from rscylla import spark as rs
 from rscylla.event import LogMark
-from rscylla.spark.pipeline.tables import changes_after, check_begins
+from rscylla.spark.pipeline.tables import added_fields, changes_after, check_begins
+from rscylla.spark.shape import ColumnShape, Shape
+from rscylla.spark.sinks.parquet import _still_of
 
 
 class Collected:
@@ -77,3 +80,38 @@ def test_a_table_that_is_gone_does_not_begin_in_the_middle() -> None:
     start, end = (str(rscylla.EventID(0, us, mark=LogMark(b"a" * 16))) for us in (10, 20))
     with pytest.raises(rscylla.ConfigError, match="the table t has no rows yet, but the window begins at 1970"):
         check_begins(rs.Window(0, 10, 20, start, end), "t")
+
+
+TEXT, NUMBER = StringType(), DecimalType(38, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cql", "before", "after"),
+    [
+        ("clustering", "decimal", TEXT, NUMBER),
+        ("static", "decimal", NUMBER, TEXT),
+        ("regular", "varint", DecimalType(38, 0), NUMBER),
+        ("regular", "map<text, decimal>", MapType(TEXT, TEXT), MapType(TEXT, NUMBER)),
+        ("regular", "set<varint>", ArrayType(TEXT), ArrayType(NUMBER)),
+        ("regular", "list<frozen<set<varint>>>", ArrayType(ArrayType(TEXT)), ArrayType(ArrayType(NUMBER))),
+        ("regular", "sum", StructType().add("a", TEXT), StructType().add("a", NUMBER)),
+    ],
+)
+def test_a_table_names_the_column_whose_type_has_changed_and_the_options_that_change_it(
+    kind: str, cql: str, before: DataType, after: DataType
+) -> None:
+    key = ColumnShape("id", "partition_key", "int", IntegerType())
+    known, shape = (Shape.by_kind([key, ColumnShape("v", kind, cql, type_)]) for type_ in (before, after))
+    told = (
+        r"^the column 'v' of the table /data/t has values of the type (string|decimal\(38,.\)), and not "
+        r"(string|decimal\(38,3\)); set the options decimalAs and varintAs as they were before, or check that"
+    )
+    with pytest.raises(rscylla.ConfigError, match=told):
+        _still_of(known, shape, "/data/t")
+    with pytest.raises(rscylla.ConfigError, match=told):
+        added_fields("v", before, after, "/data/t")  # as a MergeTable does
+
+
+def test_a_type_that_no_option_changes_is_told_without_options() -> None:
+    with pytest.raises(rscylla.ConfigError, match=r"values of the type string, and not int; check that it belongs"):
+        added_fields("v", TEXT, IntegerType(), "t")

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
 from ... import _timeuuid as tu
 from ...cdc.windowing import Window
@@ -83,6 +83,10 @@ def _is_next_generation(start: EventID, at: EventID) -> bool:
 def added_fields(path: str, known: DataType, wanted: DataType, table: str) -> list[tuple[str, DataType]]:
     """Return the fields, with their paths, that a type has in addition: those added to a UDT.
 
+    Args:
+        path: the name of the column.
+        table: that of the table, for errors.
+
     Raises:
         ConfigError: the types differ in another way.
     """
@@ -106,9 +110,11 @@ def added_fields(path: str, known: DataType, wanted: DataType, table: str) -> li
             yield from within(f"{at}.value", known.valueType, wanted.valueType)
             return
         if known.simpleString() != wanted.simpleString():
+            numbers = isinstance(known, DecimalType) or isinstance(wanted, DecimalType)
+            cause = "set the options decimalAs and varintAs as they were before, or " if numbers else ""
             raise ConfigError(
-                f"the column {path!r} of the table {table} has the type {known.simpleString()}, and not "
-                f"{wanted.simpleString()}; check that it belongs to the same base table, or create it again"
+                f"the column {path!r} of the table {table} has values of the type {known.simpleString()}, and not "
+                f"{wanted.simpleString()}; {cause}check that it belongs to the same base table, or create it again"
             )
 
     return list(within(quoted(path), known, wanted))

@@ -26,6 +26,7 @@ from ...cdc.windowing import Window
 from ...errors import ConfigError
 from ..pipeline.cells import (
     added_again,
+    cell_names,
     cells_of,
     cells_schema,
     merge_cells,
@@ -215,6 +216,7 @@ def _still_of(known: Shape, shape: Shape, path: str) -> StructType:
         ConfigError: a column has another type than in the files, though it was not dropped.
     """
     before = {f.name: f.dataType for f in cells_schema(known).fields}
+    columns = {name: c.name for c in shape.values for name in cell_names(c)}
     again = added_again(shape)
     kept = []
     for field in cells_schema(shape).fields:
@@ -222,7 +224,7 @@ def _still_of(known: Shape, shape: Shape, path: str) -> StructType:
         if type_ is not None and type_ != field.dataType:
             if field.name in again:
                 continue
-            added_fields(field.name, type_, field.dataType, path)
+            added_fields(columns.get(field.name, field.name), type_, field.dataType, path)
         kept.append(field)
     return StructType(kept)
 
