@@ -160,7 +160,8 @@ def _beyond(bound: Column, shape: Shape, *, after: bool) -> Column:
         there = clustering_order(bound.getField(column.name), column)
         assert here is not None
         assert there is not None
-        within = here > there if after != column.descending else here < there
+        # A row's value of no bytes is null, and before all others.
+        within = here > there if after != column.descending else F.coalesce(here < there, F.lit(True))
         named = bound.getField(column.name).isNotNull()
         # At an equal value, the next columns decide; if the bound has no more columns, whether it is inclusive decides.
         inner = F.when(~named, bound["inclusive"]).when(here == there, inner).otherwise(within)

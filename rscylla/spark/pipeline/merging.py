@@ -63,10 +63,12 @@ class KeysWithin:
     values: Mapping[str, Sequence[Any]]
     dates: Collection[str]
     """The columns that are dates. Their values are days since 1970, as Python has only those of four-digit years."""
+    empty: Collection[str] = ()
+    """The columns that also have a value of no bytes, which Spark has as null."""
 
     @property
     def some(self) -> bool:
-        return any(self.values.values())
+        return any(self.values.values()) or bool(self.empty)
 
     def of(self, column: Callable[[str], Column]) -> Column:
         """Return a condition that is true for these keys, and for few others."""
@@ -74,9 +76,9 @@ class KeysWithin:
 
     def _among(self, name: str, column: Column) -> Column:
         found = self.values[name]
-        if not found:
-            return F.lit(False)
-        return column.isin([F.date_from_unix_date(F.lit(v)) for v in found] if name in self.dates else list(found))
+        given = [F.date_from_unix_date(F.lit(v)) for v in found] if name in self.dates else list(found)
+        among = column.isin(given) if given else F.lit(False)
+        return among | column.isNull() if name in self.empty else among
 
 
 def keys_within(cells: DataFrame, shape: Shape) -> KeysWithin | None:
@@ -89,7 +91,9 @@ def keys_within(cells: DataFrame, shape: Shape) -> KeysWithin | None:
     found = cells.select(*keys).distinct().limit(_KEYS + 1).collect()
     if len(found) > _KEYS:
         return None
-    return KeysWithin({c.name: sorted({row[n] for row in found}) for n, c in enumerate(columns)}, dates)
+    values = {c.name: {row[n] for row in found} for n, c in enumerate(columns)}
+    empty = {name for name, of in values.items() if None in of}
+    return KeysWithin({name: sorted(of - {None}) for name, of in values.items()}, dates, empty)
 
 
 def table_schema(shape: Shape) -> StructType:

@@ -29,6 +29,7 @@ from ..session import session_for
 from ..shape import ColumnShape, Shape
 from ..windowing import read_options
 from .cells import element_types, grouped, quoted, saying_left_out, udt_fields
+from .latest import is_static
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -225,9 +226,8 @@ def _cells(raw: DataFrame, shape: Shape) -> DataFrame:
     """Return rows with write times and TTLs as cells."""
     if not shape.clustering:
         return raw.select(*_keys(shape.keys), _marker(shape.values), *_all_cells(shape.values))
-    is_row = F.col(quoted(shape.clustering[0].name)).isNotNull()
     regulars = shape.regulars
-    rows = raw.where(is_row).select(*_keys(shape.keys), _marker(regulars), *_all_cells(regulars))
+    rows = raw.where(~is_static(shape)).select(*_keys(shape.keys), _marker(regulars), *_all_cells(regulars))
     if not shape.statics:
         return rows
     none = [F.lit(None).cast(c.type).alias(c.name) for c in shape.clustering]
