@@ -128,8 +128,9 @@ class ParquetTable:
     def rows(self, *, at: datetime | None = None) -> DataFrame:
         """Return the rows as of the table's cursor, without values that have expired by *at* (default: now).
 
-        Other programs can read the directory ``rows`` of the current version, whose values expired as of its write
-        time. A window without changes does not write it again.
+        Values that had expired when their window was merged are not in the table, whatever *at* is. Other programs can
+        read the directory ``rows`` of the current version, whose values expired as of its write time. A window without
+        changes does not write it again.
 
         Raises:
             ConfigError: the table does not exist.
