@@ -252,6 +252,7 @@ def windows_as_arrow(
         raise ConfigError("windows_as_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
     plan = WindowPlan.of(
         stream,
+        name,
         options,
         shortest=shortest,
         longest=longest,

@@ -101,6 +101,7 @@ class WindowPlan:
     def of(
         cls,
         stream: Stream,
+        name: str,
         options: Iterable[StreamOption],
         *,
         shortest: timedelta,
@@ -110,14 +111,19 @@ class WindowPlan:
         stop: Stop | None,
         on_done: Callable[[BatchProgress], None] | None = None,
     ) -> Self:
-        """Return the plan for *stream* by the arguments of ``windows``. Warns of an unsafe lag.
+        """Return the plan for *stream* by the arguments of ``windows``; *name* is only checked. Warns of an unsafe lag.
 
         Raises:
             MissingLag, ConfigError: an option is missing or invalid.
         """
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"name must be the name of the cursor in the store, such as 'lake', not {name!r}; pass it between the "
+                "store and the options"
+            )
         chosen = resolve(options)
         if chosen.lag is None:
-            raise MissingLag(f"the windows of {stream}")
+            raise MissingLag(f"the loop over the windows of {stream}")
         if Slice.of(stream.key_slice).count > 1:
             raise ConfigError("windows read a whole table; pass a stream without key_slice=")
         if not timedelta() < shortest <= longest:

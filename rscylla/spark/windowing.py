@@ -119,6 +119,7 @@ def windows(
     """
     plan = WindowPlan.of(
         stream,
+        name,
         options,
         shortest=shortest,
         longest=longest,

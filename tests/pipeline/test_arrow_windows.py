@@ -566,6 +566,12 @@ def test_wrong_arguments_are_reported_at_once(world: World, arguments: dict[str,
 
 
 @only_vnodes
+def test_a_name_that_was_forgotten_is_what_the_error_is_about(world: World) -> None:
+    with pytest.raises(rscylla.ConfigError, match=r"^name must be the name of the cursor .*, not StreamLag\("):
+        rscylla.windows_as_arrow(world.stream(), world.store, LAG, TO_HEAD)  # type: ignore[arg-type]
+
+
+@only_vnodes
 def test_without_pyarrow_one_line_says_what_to_install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rscylla.cdc.spanbatches", None)
     with pytest.raises(rscylla.ConfigError, match=r"requires pyarrow and numpy; pip install 'rscylla\[arrow\]'"):

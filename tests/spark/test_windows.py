@@ -437,11 +437,16 @@ def test_wrong_arguments_are_reported(box: Box, arguments: dict[str, Any], messa
 
 
 def test_a_lag_is_required_and_a_short_one_is_warned_of(box: Box, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(rscylla.MissingLag, match=r"the windows of k\.t"):
+    with pytest.raises(rscylla.MissingLag, match=r"the loop over the windows of k\.t has no StreamLag"):
         rs.windows(FakeSpark(), box.stream, box.store, NAME)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING, "rscylla"):
         rs.windows(FakeSpark(), box.stream, box.store, NAME, rscylla.StreamLag(seconds=1))  # type: ignore[arg-type]
     assert "rows may be missed" in caplog.text
+
+
+def test_a_name_that_was_forgotten_is_what_the_error_is_about(box: Box) -> None:
+    with pytest.raises(rscylla.ConfigError, match=r"^name must be the name of the cursor .*, not StreamLag\("):
+        rs.windows(FakeSpark(), box.stream, box.store, LAG, TO_HEAD)  # type: ignore[arg-type]
 
 
 def test_a_slice_of_a_table_is_refused(box: Box) -> None:
