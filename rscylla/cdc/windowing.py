@@ -126,10 +126,13 @@ class WindowPlan:
             raise MissingLag(f"the loop over the windows of {stream}")
         if Slice.of(stream.key_slice).count > 1:
             raise ConfigError("windows read a whole table; pass a stream without key_slice=")
+        for which, length in (("shortest", shortest), ("longest", longest)):
+            if not isinstance(length, timedelta):
+                raise ConfigError(f"{which} must be a timedelta, such as timedelta(minutes=1), not {length!r}")
         if not timedelta() < shortest <= longest:
             raise ConfigError("shortest and longest must be more than zero, and shortest must not be above longest")
-        if max_rows is not None and max_rows < 1:
-            raise ConfigError(f"max_rows must be at least 1, or None, not {max_rows}")
+        if max_rows is not None and (not isinstance(max_rows, int) or max_rows < 1):
+            raise ConfigError(f"max_rows must be a whole number of at least 1, or None, not {max_rows!r}")
         if on_expired not in ("raise", "oldest"):
             raise ConfigError(f"on_expired must be 'raise' or 'oldest', not {on_expired!r}")
         if chosen.lag < SAFE_LAG:

@@ -556,7 +556,9 @@ def test_arrow_itself_takes_the_stream(world: World) -> None:
         ({"columns": ["pk", "ck", "pk"]}, r"columns must be different names .* not \['pk', 'ck', 'pk'\]"),
         ({"columns": "pk"}, "columns must be different names .* not 'pk'"),
         ({"on_expired": "newest"}, "on_expired must be 'raise' or 'oldest', not 'newest'"),
-        ({"max_rows": 0}, "max_rows must be at least 1"),
+        ({"longest": 60}, r"longest must be a timedelta, such as timedelta\(minutes=1\), not 60"),
+        ({"shortest": 1.5}, r"shortest must be a timedelta, .* not 1\.5"),
+        ({"max_rows": 0}, "max_rows must be a whole number of at least 1, or None, not 0"),
         ({"stream": {"key_slice": (0, 2)}}, "a whole table"),
     ],
 )

@@ -428,7 +428,10 @@ def test_rows_that_expired_before_the_first_window_were_never_promised(box: Box)
     [
         ({"read": {"Lag": "1s"}}, "must not contain 'Lag'"),
         ({"shortest": timedelta(hours=2)}, "shortest must not be above longest"),
-        ({"max_rows": 0}, "max_rows must be at least 1"),
+        ({"longest": 60}, r"longest must be a timedelta, such as timedelta\(minutes=1\), not 60"),
+        ({"shortest": "10 s"}, r"shortest must be a timedelta, .* not '10 s'"),
+        ({"max_rows": 0}, "max_rows must be a whole number of at least 1, or None, not 0"),
+        ({"max_rows": "10"}, "max_rows must be a whole number of at least 1, or None, not '10'"),
     ],
 )
 def test_wrong_arguments_are_reported(box: Box, arguments: dict[str, Any], message: str) -> None:
