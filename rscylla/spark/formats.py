@@ -94,7 +94,7 @@ def with_format(
     Spark loads jars only when it starts: a session that runs already does not get the format.
 
     Raises:
-        ConfigError: the format is unknown, or has no release for the installed PySpark.
+        ConfigError: the format is unknown, or has no release for the installed PySpark; or *builder* is not one.
     """
     return _with(builder, format_settings(name, warehouse=warehouse, catalog=catalog, download=download))
 
@@ -105,7 +105,7 @@ def with_kafka(builder: SparkSession.Builder) -> SparkSession.Builder:
     Spark gets it from Maven Central when the session starts: a session that runs already does not get it.
 
     Raises:
-        ConfigError: Maven Central has no package for the installed PySpark.
+        ConfigError: Maven Central has no package for the installed PySpark; or *builder* is not one.
     """
     version = pyspark_version()
     if version not in KAFKA:
@@ -118,6 +118,9 @@ def with_kafka(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 def _with(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
     """Return *builder* with *settings*; packages and extensions are added to those that it has."""
+    if isinstance(builder, type) or not callable(getattr(builder, "config", None)):
+        what = f"the class {builder.__name__}" if isinstance(builder, type) else f"a {type(builder).__name__} object"
+        raise ConfigError(f"builder must be a builder of sessions, such as SparkSession.builder, not {what}")
     present: Mapping[str, Any] = getattr(builder, "_options", {})  # a builder does not show its settings otherwise
     for key, value in settings.items():
         if key in ("spark.jars.packages", "spark.sql.extensions"):

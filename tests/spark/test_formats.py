@@ -80,6 +80,15 @@ def test_settings_add_to_those_of_the_builder(monkeypatch: pytest.MonkeyPatch) -
         rs.format_settings("delta", catalog="lake")
 
 
+def test_what_is_no_builder_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    started = object.__new__(SparkSession)
+    for given, named in [(SparkSession, "the class SparkSession"), (started, "a SparkSession object")]:
+        for call in (lambda g: rs.with_format(g, "delta"), rs.with_kafka):
+            with pytest.raises(rscylla.ConfigError, match=rf"such as SparkSession\.builder, not {named}$"):
+                call(given)
+
+
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_the_extra_of_a_format_installs_a_pyspark_that_has_it(name: str) -> None:
     setup = configparser.ConfigParser()
