@@ -24,7 +24,7 @@ from .failures import spark_errors
 from .following import follow
 from .offsets import Offset
 from .options import Options, renamed
-from .sinks.sink import Sink
+from .sinks.sink import Sink, check_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +40,9 @@ class QueryStream:
     """A ``StreamFunc`` that runs ``follow`` with these arguments. Its clients return a ``Progress`` for each batch.
 
     With a new checkpoint, a sink without a ``cursor`` starts at the cursor with which the stream is opened.
+
+    Raises (constructor):
+        ConfigError: an argument or an option is wrong.
     """
 
     supports_lag = True
@@ -54,6 +57,7 @@ class QueryStream:
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
+        check_sink(sink)
         self._spark = spark
         self._options = renamed(options)
         asked = Options.of(self._options)
@@ -176,7 +180,9 @@ def follow_tables(
         given = {**options, **more.get(table, {}), "keyspace": keyspace, "table": own}
         lane = f"{name}.{table}"
         checkpoint = f"{checkpoints.rstrip('/')}/{table}"
-        stream = QueryStream(spark, given, sink_of(table), checkpoint=checkpoint, trigger=trigger, name=lane)
+        sink = sink_of(table)
+        check_sink(sink, "what sink_of returns")
+        stream = QueryStream(spark, given, sink, checkpoint=checkpoint, trigger=trigger, name=lane)
         consumer = Consumer(lane, _no_events, registry=service.get("registry"))
         specs.append(Spec(stream, kept, consumer, stream.lag))
     return Service(specs, restarts=restarts or Restarts(give_up="park"), **service)

@@ -21,7 +21,7 @@ from .checkpoint import Batch, Checkpoint
 from .failures import spark_errors
 from .options import Options, renamed
 from .pipeline.tables import check_same_log
-from .sinks.sink import Sink
+from .sinks.sink import Sink, check_sink
 from .source import registered_again
 
 if TYPE_CHECKING:
@@ -62,13 +62,14 @@ def follow(
         name: name of the query in Spark's user interface and metrics; one at a time in a session.
 
     Raises:
-        ConfigError: an option is wrong; or the table ends before the checkpoint, because it was restored, or created
+        ConfigError: an argument or an option is wrong; or the table ends before the checkpoint, because it was restored, or created
             again; or the checkpoint and the table are of different logs; or the session is a Spark Connect session.
         RscyllaError: Spark cannot start the query; see ``spark_errors``. Errors of the running query are raised by its
             ``awaitTermination``, such as ``SchemaChanged``: the table got or lost a column, which the query has after
             it was started again. With the option ``failOnSchemaChange=false``, the query goes on without new columns
             until it is started again, and the table never has what was written to them before.
     """
+    check_sink(sink)
     given = renamed(options)
     asked = Options.of(given)
     if asked.mode != "changes":

@@ -48,6 +48,22 @@ def test_errors_of_spark_in_a_sink_become_errors_of_rscylla() -> None:
         rs.apply_changes(object(), Collected(rscylla.ConfigError("cannot take these")), window=h.window(0, 0, 1))
 
 
+@pytest.mark.parametrize("sink", ["orders", None, rs.ParquetTable])
+def test_what_is_no_sink_is_refused_before_anything_starts(sink: Any) -> None:
+    nothing: Any = None  # no session, as none is asked
+    given = {"contactPoints": "n", "keyspace": "k", "table": "t", "lag": "30s"}
+    wanted = r"must have apply\(changes, window\), such as ParquetTable\(spark, path\)$"
+    for call in (
+        lambda: rs.apply_changes(nothing, sink, window=h.window(0, 0, 1)),
+        lambda: rs.follow(nothing, given, sink, checkpoint="/c"),
+        lambda: rs.QueryStream(nothing, given, sink, checkpoint="/c"),
+    ):
+        with pytest.raises(rscylla.ConfigError, match=f"^sink= {wanted}"):
+            call()
+    with pytest.raises(rscylla.ConfigError, match=f"^what sink_of returns {wanted}"):
+        rs.follow_tables(nothing, given, ["k.t"], lambda _: sink, checkpoints="/c")
+
+
 @pytest.mark.parametrize("sink", [rs.ParquetTable, rs.MergeTable, rs.ScyllaTable])
 def test_the_sinks_of_rscylla_have_the_method_of_the_protocol(sink: type) -> None:
     assert inspect.signature(sink.apply) == inspect.signature(rs.Sink.apply)

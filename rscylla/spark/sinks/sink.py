@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ...cdc.windowing import Window
+from ...errors import ConfigError
 from ..failures import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Sink", "apply_changes"]
+__all__ = ["Sink", "apply_changes", "check_sink"]
 
 
 class Sink(Protocol):
@@ -39,7 +40,15 @@ def apply_changes(changes: DataFrame, sink: Sink, *, window: Window) -> bool:
     The same as ``sink.apply(changes, window)``, but errors of Spark are raised as errors of rscylla.
 
     Raises:
+        ConfigError: *sink* has no ``apply``.
         RscyllaError: see ``apply`` of the sink, and ``spark_errors``.
     """
+    check_sink(sink)
     with spark_errors():
         return sink.apply(changes, window)
+
+
+def check_sink(sink: object, name: str = "sink=") -> None:
+    """Raise ``ConfigError`` unless *sink*, which is called *name*, is an object with ``apply``."""
+    if isinstance(sink, type) or not callable(getattr(sink, "apply", None)):
+        raise ConfigError(f"{name} must have apply(changes, window), such as ParquetTable(spark, path)")
