@@ -167,12 +167,10 @@ def follow_tables(
         service: more arguments of ``Service``, such as ``port``.
 
     Raises:
-        ConfigError: an option or a name is wrong, or a table is named twice.
+        ConfigError: an argument, an option, or a name is wrong, or a table is named twice.
     """
     more = dict(tables) if isinstance(tables, Mapping) else {}
-    names = list(tables)
-    if isinstance(tables, str) or len(set(names)) != len(names):
-        raise ConfigError("tables= must be a list of different names, each as keyspace.table")
+    names = _names_of(tables)
     kept = MemoryCursorStore() if store is None else store
     specs = []
     for table in names:
@@ -186,6 +184,20 @@ def follow_tables(
         consumer = Consumer(lane, _no_events, registry=service.get("registry"))
         specs.append(Spec(stream, kept, consumer, stream.lag))
     return Service(specs, restarts=restarts or Restarts(give_up="park"), **service)
+
+
+def _names_of(tables: Iterable[str]) -> list[str]:
+    names = [] if isinstance(tables, str) else list(tables)
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"tables must be a list of different names, each as keyspace.table, not {tables!r}")
+    for name in names:
+        keyspace, _, table = name.partition(".") if isinstance(name, str) else ("", "", "")
+        if not keyspace or not table:
+            raise ConfigError(
+                f"tables must have names as keyspace.table, such as 'shop.orders', not {name!r}; the keyspace is part "
+                "of each name, not an option"
+            )
+    return names
 
 
 def _no_events(_event: Event, _run: Any) -> None:

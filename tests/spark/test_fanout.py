@@ -179,10 +179,20 @@ def test_only_a_sink_without_a_cursor_starts_at_that_of_the_store(played: Played
     assert "startingposition" not in played.asked["shop.b"][0][0]
 
 
-@pytest.mark.parametrize("tables", ["shop.a", ["shop.a", "shop.a"], ["a"]])
+@pytest.mark.parametrize("tables", ["shop.a", ["shop.a", "shop.a"], [], {}])
 def test_names_that_are_no_list_of_tables_are_refused(tables: Any) -> None:
-    with pytest.raises(rscylla.ConfigError, match=r"tables=|option (table|keyspace) is missing"):
+    with pytest.raises(rscylla.ConfigError, match=r"^tables must be a list of different names, .*, not ") as caught:
         service(tables)
+    assert str(caught.value).endswith(repr(tables))
+
+
+@pytest.mark.parametrize("table", ["a", "shop.", ".a", ("shop", "a")])
+@pytest.mark.parametrize("options", [{}, {"keyspace": "shop"}])
+def test_a_name_without_its_keyspace_is_refused(table: Any, options: dict[str, str]) -> None:
+    nothing: Any = None  # no session, as none is asked
+    with pytest.raises(rscylla.ConfigError, match=r"^tables must have names as keyspace\.table, such as") as caught:
+        rs.follow_tables(nothing, OPTIONS | options, [table], lambda _: Sink(), checkpoints="/c")
+    assert f"not {table!r}; the keyspace is part of each name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
