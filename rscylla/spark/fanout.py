@@ -21,7 +21,7 @@ from ..event import Event, EventID, Progress, cursor_key
 from ..options import StreamLag, StreamOption
 from ..reflex import Consumer, Restarts, Service, Spec
 from .failures import spark_errors
-from .following import follow
+from .following import check_trigger, follow
 from .offsets import Offset
 from .options import Options, renamed
 from .sinks.sink import Sink, check_sink
@@ -58,6 +58,7 @@ class QueryStream:
         name: str | None = None,
     ) -> None:
         check_sink(sink)
+        check_trigger(trigger)
         self._spark = spark
         self._options = renamed(options)
         asked = Options.of(self._options)

@@ -7,11 +7,13 @@ checkpoint are two places that keep a position; the table's is the one that coun
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from pyspark.sql.functions import unix_micros
+from pyspark.sql.streaming import DataStreamWriter
 
 from .._timeuuid import format_time
 from ..cdc.windowing import Window
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["checkpoint_cursor", "follow"]
+__all__ = ["check_trigger", "checkpoint_cursor", "follow"]
 
 
 def follow(
@@ -70,6 +72,7 @@ def follow(
             until it is started again, and the table never has what was written to them before.
     """
     check_sink(sink)
+    check_trigger(trigger)
     given = renamed(options)
     asked = Options.of(given)
     if asked.mode != "changes":
@@ -107,6 +110,17 @@ def checkpoint_cursor(spark: SparkSession, checkpoint: str) -> str:
         if last is None or (last.is_first and not last.is_done):
             return ""
         return str((last.end if last.is_done else last.start).cursor())
+
+
+def check_trigger(trigger: object) -> None:
+    """Raise ``ConfigError`` unless *trigger* is None, or a mapping with an argument of ``DataStreamWriter.trigger``."""
+    names = [name for name in inspect.signature(DataStreamWriter.trigger).parameters if name != "self"]
+    if trigger is None or (isinstance(trigger, Mapping) and len(trigger) == 1 and set(trigger) <= set(names)):
+        return
+    raise ConfigError(
+        f"trigger must be a mapping with one of {', '.join(sorted(names))}, such as "
+        f"{{'processingTime': '30 seconds'}}, not {trigger!r}"
+    )
 
 
 class _Batches:

@@ -195,6 +195,20 @@ def test_a_name_without_its_keyspace_is_refused(table: Any, options: dict[str, s
     assert f"not {table!r}; the keyspace is part of each name" in str(caught.value)
 
 
+@pytest.mark.parametrize("trigger", ["30 seconds", {}, {"every": "1 minute"}, {"once": True, "availableNow": True}])
+def test_what_is_no_trigger_is_refused_before_anything_starts(trigger: Any) -> None:
+    nothing: Any = None
+    given = {**OPTIONS, "keyspace": "k", "table": "t"}
+    for call in (
+        lambda: rs.follow(nothing, given, Sink(), checkpoint="/c", trigger=trigger),
+        lambda: rs.QueryStream(nothing, given, Sink(), checkpoint="/c", trigger=trigger),
+        lambda: service(["k.t"], trigger=trigger),
+    ):
+        with pytest.raises(rscylla.ConfigError, match=r"^trigger must be a mapping with one of availableNow, ") as told:
+            call()
+        assert f"such as {{'processingTime': '30 seconds'}}, not {trigger!r}" in str(told.value)
+
+
 @pytest.mark.parametrize(
     ("trigger", "wanted"),
     [
