@@ -8,6 +8,7 @@ checkpoint are two places that keep a position; the table's is the one that coun
 from __future__ import annotations
 
 import inspect
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,15 @@ from pyspark.sql.functions import unix_micros
 from pyspark.sql.streaming import DataStreamWriter
 
 from .._timeuuid import format_time
+from ..cdc.table import logged_tables
 from ..cdc.windowing import Window
 from ..errors import ConfigError
-from ..event import EventID, cursor_key
+from ..event import EventID, LogMark, cursor_key
 from .checkpoint import Batch, Checkpoint
 from .failures import spark_errors
 from .options import Options, renamed
 from .pipeline.tables import check_same_log
+from .session import session_for
 from .sinks.sink import Sink, check_sink
 from .source import registered_again
 
@@ -64,8 +67,9 @@ def follow(
         name: name of the query in Spark's user interface and metrics; one at a time in a session.
 
     Raises:
-        ConfigError: an argument or an option is wrong; or the table ends before the checkpoint, because it was restored, or created
-            again; or the checkpoint and the table are of different logs; or the session is a Spark Connect session.
+        ConfigError: an argument or an option is wrong; or the table ends before the checkpoint, because it was
+            restored, or created again; or the table is of another log than the changes, or the checkpoint is; or the
+            session is a Spark Connect session.
         RscyllaError: Spark cannot start the query; see ``spark_errors``. Errors of the running query are raised by its
             ``awaitTermination``, such as ``SchemaChanged``: the table got or lost a column, which the query has after
             it was started again. With the option ``failOnSchemaChange=false``, the query goes on without new columns
@@ -85,6 +89,7 @@ def follow(
         if last is not None:
             _check_agree(last, cursor, asked, checkpoint)
         elif cursor:
+            _check_log(cursor, asked)
             given["startingposition"] = cursor
         batches = _Batches(position, sink)
         source = registered_again(spark)
@@ -148,6 +153,22 @@ def _cursor_of(sink: Sink) -> str | None:
     """Return the cursor of the sink's table, "" if it has none yet; None if the sink keeps no cursor."""
     cursor = getattr(sink, "cursor", None)
     return None if cursor is None else str(cursor)
+
+
+def _check_log(cursor: str, asked: Options) -> None:
+    """Raise ``ConfigError`` if *cursor*, of the sink's table, is of another log than the changes. Blocks on queries.
+
+    The source would say so when the query runs. It does not look at other tables, and takes a newer log for one of this
+    table that its node does not know yet, so the query would start again and again.
+    """
+    at = EventID.parse(cursor)
+    if at.mark is None:
+        return
+    logs = logged_tables(session_for(asked.connection))
+    own, theirs = logs.get((asked.keyspace, asked.table)), uuid.UUID(bytes=at.mark.log)
+    if own is None or (theirs not in logs.values() and theirs.version == own.version == 1 and theirs.time > own.time):
+        return  # the source says what is wrong, or tries again
+    check_same_log(cursor, str(attrs.evolve(at, mark=LogMark(own.bytes))), "of this query")
 
 
 def _check_agree(last: Batch, cursor: str | None, asked: Options, checkpoint: str) -> None:

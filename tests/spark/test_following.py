@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +25,7 @@ from rscylla import spark as rs
 from rscylla.errors import SparkFailed
 from rscylla.event import EventID, LogMark, cursor_key
 from rscylla.spark.checkpoint import Batch, Checkpoint
-from rscylla.spark.following import _check_agree
+from rscylla.spark.following import _check_agree, _check_log
 from rscylla.spark.offsets import Offset
 from rscylla.spark.options import Options
 
@@ -258,6 +260,32 @@ def test_a_checkpoint_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPat
 def test_follow_on_spark_connect_says_what_to_use_instead() -> None:
     with pytest.raises(rscylla.ConfigError, match=r"gives no access to the checkpoint; use windows\(\)"):
         rs.follow(object(), GIVEN, Kept(), checkpoint="/data/checkpoint")  # type: ignore[arg-type]
+
+
+def test_a_table_of_another_log_is_refused_before_a_query_with_a_new_checkpoint_starts(
+    session: rscylla.Session, vnodes: str, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "tu":
+        session.execute(f"CREATE TABLE {vnodes}.{name} (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    cursors = {name: rscylla.NewStream(session, vnodes, name).cursor_at() for name in "tu"}
+    monkeypatch.setattr("rscylla.spark.following.Checkpoint", lambda _spark, _path: SimpleNamespace(last=lambda: None))
+    sink, no_session = Kept(), object()
+    for followed, other in ("tu", "ut"):  # the log of the other table is newer, and older
+        sink.cursor = cursors[other]
+        with pytest.raises(rscylla.ConfigError, match="the table of this query has the changes of another log than"):
+            rs.follow(no_session, options(vnodes, followed), sink, checkpoint="/c")  # type: ignore[arg-type]
+        _check_log(cursors[followed], Options.of(options(vnodes, followed)))
+
+    session.execute(f"DROP TABLE {vnodes}.t")
+    session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    again = Options.of(options(vnodes, "t"))
+    with pytest.raises(rscylla.ConfigError, match="if that was dropped and created again"):
+        _check_log(cursors["t"], again)
+    # The node may lack the newest schema, in which the table has a log that no table has here: this is for the source.
+    newer = EventID(1, 5, mark=LogMark(uuid.uuid1().bytes))
+    for cursor in (newer, EventID(1, 5), EventID.row(1, b"s" * 16, uuid.uuid1().bytes, 0)):
+        _check_log(str(cursor), again)
+    _check_log(cursors["t"], Options.of(options(vnodes, "gone")))
 
 
 def batch(start: Offset, end: Offset, *, done: bool, first: bool = False) -> Batch:
