@@ -1,7 +1,8 @@
 """CDC logs in Spark: the data source ``scylla-cdc``, windows with a cursor, and pipeline helpers.
 
 PySpark is imported only when one of the names is used, because Spark's workers import this package to find the data
-source.
+source. Importing sets no variable of the environment: ``PYSPARK_PYTHON`` would also go to the executors of a cluster,
+where this interpreter may be elsewhere. ``ensure_java`` sets it for those who ask.
 """
 
 from __future__ import annotations

