@@ -5,7 +5,7 @@ The windows, their rows and the cursor are those of ``rscylla.spark.windows``; t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from ..clock import Stop
 from ..errors import ConfigError
 from ..event import EventID
 from ..options import StreamOption
+from ..types import Digits
 from .rows import Layouts
 from .scan import Limits
 from .source import OnExpired, Source
@@ -117,8 +118,10 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         mode: Mode,
         columns: Sequence[str] | None,
         limits: Limits,
+        digits: Mapping[str, Digits],
     ) -> None:
         self._mode: Mode = mode
+        self._digits = digits
         self._columns = columns
         self._limits = limits
         self._source = source
@@ -153,7 +156,8 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         with telling_if_gone(source.reread_table):
             statement = statement_of(source.session, source.table, self._limits.page_size)
         layouts = Layouts(lambda: source.reread_table(retrying=True))
-        schema = view_for(self._mode, layouts.of_columns(statement.columns, source.table)).schema
+        layout = layouts.of_columns(statement.columns, source.table)
+        schema = view_for(self._mode, layout, digits=self._digits).schema
         if names is None:
             return schema
         unknown = [name for name in names if name not in schema.names]
@@ -182,6 +186,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
                     span,
                     self._mode,
                     schema,
+                    digits=self._digits,
                     misfit=_MISFIT,
                     on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
                 )
@@ -203,6 +208,8 @@ def windows_as_arrow(
     on_expired: OnExpired = "raise",
     stop: Stop | None = None,
     on_done: Callable[[BatchProgress], None] | None = None,
+    decimal_as: Any = None,
+    varint_as: Any = None,
 ) -> ArrowWindows:
     """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
 
@@ -239,6 +246,9 @@ def windows_as_arrow(
         stop: ends the loop after the current window.
         on_done: called with the progress of each window after its cursor was saved. An error in it ends the loop; the
             window is not delivered again.
+        decimal_as, varint_as: the type of columns of CQL's decimal and varint, at any depth, such as
+            ``pyarrow.decimal128(38, 2)``; None for text, which holds all of them. Not in mode ``events``, which has
+            JSON. A number that does not fit is an error (``SourceError``) while rows are read.
 
     Raises:
         MissingLag, ConfigError: an option is missing or invalid, or pyarrow is not installed.
@@ -261,4 +271,24 @@ def windows_as_arrow(
         stop=stop,
         on_done=on_done,
     )
-    return ArrowWindows(stream.describe(), store, name, plan, mode, columns, stream.limits)
+    digits = _digits_of({"decimal": decimal_as, "varint": varint_as})
+    if digits and mode == "events":
+        raise ConfigError("decimal_as= and varint_as= do not apply to mode events, which has JSON; omit them")
+    return ArrowWindows(stream.describe(), store, name, plan, mode, columns, stream.limits, digits)
+
+
+def _digits_of(types: Mapping[str, Any]) -> dict[str, Digits]:
+    """Return the digits of the CQL types that are numbers in Arrow."""
+    import pyarrow as pa
+
+    found = {}
+    for kind, type_ in types.items():
+        if type_ is None:
+            continue
+        if not isinstance(type_, pa.Decimal128Type) or not 0 <= type_.scale <= type_.precision:
+            raise ConfigError(
+                f"{kind}_as must be a type such as pyarrow.decimal128(38, 2), with no more decimal places than digits, "
+                f"or None for text, not {type_!r}"
+            )
+        found[kind] = Digits(type_.precision, type_.scale)
+    return found

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -543,6 +544,34 @@ def test_arrow_itself_takes_the_stream(world: World) -> None:
         assert pa.schema(rows) == rows.schema
 
 
+@only_vnodes
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_decimals_and_varints_are_numbers_if_asked(world: World, mode: str) -> None:
+    world.execute(
+        "DROP TABLE ks.t",
+        "CREATE TABLE ks.t (pk varint PRIMARY KEY, v decimal, l frozen<list<decimal>>) WITH cdc = {'enabled': true}",
+        "INSERT INTO ks.t (pk, v, l) VALUES (12345678901234567890123, 1.5, [2.25, 3])",
+    )
+    world.clock.advance(31)
+    price, count = pa.decimal128(20, 3), pa.decimal128(30)
+
+    def values(**types: Any) -> tuple[list[Any], list[Any]]:
+        [rows] = [rows.table() for _, rows in world.windows(TO_HEAD, mode=mode, on_expired="oldest", **types)]
+        world.store = MemoryCursorStore()
+        columns = rows if mode == "log" else pa.Table.from_struct_array(rows.column("cdc_values"))
+        found = [rows.column("pk"), columns.column("v"), columns.column("l")]
+        return [column.type for column in found], [column[0].as_py() for column in found]
+
+    number = 12345678901234567890123
+    types, row = values(decimal_as=price, varint_as=count)
+    assert types == [count, price, pa.list_(price)]
+    assert row == [number, Decimal("1.5"), [Decimal("2.25"), 3]]
+    assert values(decimal_as=price)[1] == [str(number), Decimal("1.5"), [Decimal("2.25"), 3]]
+    assert values()[1] == [str(number), "1.5", ["2.25", "3"]]
+    with pytest.raises(rscylla.SourceError, match=r"read such numbers with more digits, or as text"):
+        values(decimal_as=pa.decimal128(5, 1))
+
+
 # ---------------------------------------------------------------- arguments
 
 
@@ -560,6 +589,13 @@ def test_arrow_itself_takes_the_stream(world: World) -> None:
         ({"shortest": 1.5}, r"shortest must be a timedelta, .* not 1\.5"),
         ({"max_rows": 0}, "max_rows must be a whole number of at least 1, or None, not 0"),
         ({"stream": {"key_slice": (0, 2)}}, "a whole table"),
+        (
+            {"decimal_as": "decimal(38,2)"},
+            r"decimal_as must be a type such as .*128\(38, 2\), .* not 'decimal\(38,2\)'",
+        ),
+        ({"varint_as": pa.decimal128(3, 4)}, r"varint_as must be a type .*, with no more decimal places than digits"),
+        ({"varint_as": pa.decimal256(50)}, r"varint_as must be a type such as"),
+        ({"varint_as": pa.decimal128(38), "mode": "events"}, "do not apply to mode events, which has JSON"),
     ],
 )
 def test_wrong_arguments_are_reported_at_once(world: World, arguments: dict[str, Any], message: str) -> None:
