@@ -313,8 +313,11 @@ class KafkaCursorStore:
             )
 
     def _begin(self, lane: _Lane) -> None:
-        """Begin a session of *lane* unless there is one, and read its cursors. Called with its lock held."""
-        if lane.publisher.session:
+        """Begin a session of *lane*, and read its cursors, unless this was done. Called with its lock held.
+
+        A session that began without that, because something was published first, has no cursors, and ends.
+        """
+        if lane.is_current:
             return
         self._ensure()
         lane.publisher.begin(self._stop)
