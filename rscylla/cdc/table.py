@@ -10,7 +10,15 @@ from contextlib import contextmanager
 import attrs
 
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us
-from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, TableChanged, TableNotFound
+from ..errors import (
+    CDCDisabled,
+    MetadataError,
+    NoStreams,
+    QueryFailed,
+    RscyllaError,
+    TableChanged,
+    TableNotFound,
+)
 from ..types import Fields, Type, parse_type, quote_name
 from .driver import ReadSession
 from .query import LOG_SUFFIX
@@ -320,8 +328,13 @@ def telling_if_gone(reread: Callable[[], object]) -> Iterator[None]:
     """If a query of the block is refused, call *reread*, which raises a more precise error if the log is gone."""
     try:
         yield
-    except (QueryFailed, NoStreams):
-        reread()
+    except (QueryFailed, NoStreams) as e:
+        try:
+            reread()
+        except (TableChanged, TableNotFound, CDCDisabled) as gone:
+            raise gone from e
+        except RscyllaError as other:
+            e.add_note(f"the schema could not be read, either: {other}")
         raise
 
 

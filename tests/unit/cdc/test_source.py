@@ -12,9 +12,10 @@ from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream
 from rscylla.cdc.follow import Follower
 from rscylla.cdc.source import METADATA_EVERY_S, SETTLING_US, Source
 from rscylla.cdc.stream import Stream
+from rscylla.cdc.table import telling_if_gone
 from rscylla.cdc.walk import Hole, Width
 from rscylla.clock import Stop
-from rscylla.errors import CursorExpired, NoStreams, QueryFailed, TableChanged, TableNotFound
+from rscylla.errors import CursorExpired, NoStreams, QueryFailed, QueryTimeout, TableChanged, TableNotFound
 from rscylla.event import EventID, cursor_key
 from rscylla.options import StreamLag, resolve
 
@@ -300,3 +301,19 @@ def test_a_generation_is_not_entered_once_the_log_is_another(old: FakeLog) -> No
     source.refresh_generations()
     with pytest.raises(TableChanged):
         follower.next()
+
+
+def test_a_refused_query_stays_the_error_if_the_schema_cannot_be_read_either() -> None:
+    def reread() -> None:
+        raise QueryTimeout("reading the schema")
+
+    with pytest.raises(QueryFailed, match="refused") as failure, telling_if_gone(reread):
+        raise QueryFailed("refused")
+    assert failure.value.__notes__ == ["the schema could not be read, either: reading the schema"]
+
+    def gone() -> None:
+        raise TableNotFound("no such table")
+
+    with pytest.raises(TableNotFound) as told, telling_if_gone(gone):
+        raise QueryFailed("refused")
+    assert isinstance(told.value.__cause__, QueryFailed)
