@@ -72,7 +72,11 @@ def _register_if_started() -> None:
 
     from .source import register
 
-    register(SparkSession.active())
+    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001 - that of any thread
+    if session is None:  # a context alone
+        context.pythonExec = sys.executable
+    else:
+        register(session)
 
 
 def _of_the_machine() -> Path | None:

@@ -68,11 +68,17 @@ def test_the_java_of_the_extra_may_be_anywhere_and_workers_keep_the_python_that_
 
 
 @pytest.mark.parametrize(
-    ("master", "python", "calls"),
-    [("local[2]", "python3", 1), ("local[2]", sys.executable, 0), ("yarn", "python3", 0), (None, "", 0)],
+    ("master", "python", "session", "calls"),
+    [
+        ("local[2]", "python3", "the session", 1),
+        ("local[2]", "python3", None, 0),
+        ("local[2]", sys.executable, "the session", 0),
+        ("yarn", "python3", "the session", 0),
+        (None, "", None, 0),
+    ],
 )
 def test_a_local_session_that_has_started_with_another_python_gets_the_source(
-    monkeypatch: pytest.MonkeyPatch, master: str | None, python: str, calls: int
+    monkeypatch: pytest.MonkeyPatch, master: str | None, python: str, session: str | None, calls: int
 ) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -80,11 +86,13 @@ def test_a_local_session_that_has_started_with_another_python_gets_the_source(
     context = None if master is None else SimpleNamespace(master=master, pythonExec=python)
     registered: list[object] = []
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
-    monkeypatch.setattr(SparkSession, "active", lambda: "the session")
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
     monkeypatch.setattr("rscylla.spark.source.register", registered.append)
     for _ in range(2):  # the second time, the variable is set
         ensure_java()
     assert registered == ["the session"] * calls
+    assert context is None or context.pythonExec == (sys.executable if master == "local[2]" and not calls else python)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
