@@ -44,8 +44,15 @@ def with_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def unless_set(spark: SparkSession, name: str, value: str) -> AbstractContextManager[None]:
-    """The session *spark* has the setting *name* in the block, unless the user has set it, or a block around this."""
-    return nullcontext() if spark.conf.get(name, None) is not None else with_setting(spark, name, value)
+    """The session *spark* has the setting *name* in the block: *value*, unless the user has set another.
+
+    In the block of another thread, or in one around this, the value stays until the end of both.
+    """
+    with _lock:
+        present, in_a_block = spark.conf.get(name, None), (_session(spark), name) in _in_use
+    if present is None:
+        return with_setting(spark, name, value)
+    return with_setting(spark, name, present) if in_a_block else nullcontext()
 
 
 def _session(spark: SparkSession) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rscylla.spark.settings import with_setting
+from rscylla.spark.settings import unless_set, with_setting
 
 
 class Played:
@@ -40,3 +40,18 @@ def test_what_was_set_comes_back_with_the_end_of_the_last_block(before: dict[str
     assert other.settings == {}
     blocks[1 - first].__exit__(None, None, None)
     assert spark.settings == before
+
+
+def test_what_a_user_has_set_stays_and_what_another_block_has_set_stays_until_both_end() -> None:
+    spark: Any = Played(a="mine")
+    with unless_set(spark, "a", "1"):
+        assert spark.settings == {"a": "mine"}
+    spark = Played()
+    first = unless_set(spark, "a", "1")
+    first.__enter__()
+    second = unless_set(spark, "a", "9")
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert spark.settings == {"a": "1"}
+    second.__exit__(None, None, None)
+    assert spark.settings == {}

@@ -50,8 +50,11 @@ _LISTING = "spark.databricks.delta.snapshotPartitions"
 """The setting of the tasks in which Delta Lake lists the files of each version of a table: 50, unless it is set."""
 
 _FILES_A_TASK = 5_000
-_FEW = "8"
+_FEW = 8
 """Tasks where the number of files is not known."""
+
+_LEAST = 2
+"""Tasks for any table: beside its files, Delta Lake lists those that it replaced in the last week."""
 
 _DIRECTORIES = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """The setting of the tasks in which VACUUM lists directories: 10,000, unless it is set. A MergeTable has few."""
@@ -152,6 +155,10 @@ class CommitLog:
                 found.setdefault(made.cursor, made)
         return list(found.values())
 
+    def purged_us(self) -> int:
+        """Return when the newest window was committed, in microseconds; 0 if no version has it."""
+        return next((c.time_us for c in self.chain() if c.state is not None), 0) if self.setting is not None else 0
+
     def state_of(self, version: int) -> tuple[State | None, int]:
         """Return the state of a version, and its time in microseconds.
 
@@ -232,6 +239,10 @@ _REMOVALS = (
 """How Delta Lake's operations count the files that a commit made superfluous. Deletion vectors are in files, too."""
 
 
+class _NotTold(ConfigError):
+    """Which version a table was restored to cannot be told."""
+
+
 class _DeltaLog(CommitLog):
     setting = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -241,7 +252,7 @@ class _DeltaLog(CommitLog):
         return _later(newest, self.stored)
 
     def chain(self) -> list[_Commit]:
-        return list(self._walk(self._history("")))
+        return list(self._told(self._history("")))
 
     def read(self, version: int) -> DataFrame:
         self._check_files(version)
@@ -257,7 +268,7 @@ class _DeltaLog(CommitLog):
     def vacuum(self, keep: timedelta) -> None:
         # The history then says which versions have lost files.
         logged = with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true")
-        with logged, unless_set(self._spark, _DIRECTORIES, _FEW):
+        with logged, unless_set(self._spark, _DIRECTORIES, str(_FEW)):
             self._spark.sql(f"VACUUM {self._name.sql} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
 
     def _history(self, limit: str) -> list[Any]:
@@ -280,8 +291,17 @@ class _DeltaLog(CommitLog):
     def _newest(self, history: Sequence[Any]) -> State | None:
         return next((c.state for c in self._walk(history) if c.state is not None), None)
 
+    def _told(self, history: Sequence[Any]) -> Iterator[_Commit]:
+        """Yield the commits that led to the current version, newest first, up to a RESTORE of which nothing is told."""
+        with suppress(_NotTold):
+            yield from self._walk(history)
+
     def _walk(self, history: Sequence[Any]) -> Iterator[_Commit]:
-        """Yield the commits that led to the current version, as far as *history* has them, newest first."""
+        """Yield the commits that led to the current version, as far as *history* has them, newest first.
+
+        Raises:
+            _NotTold: the next one is the version of a RESTORE to a time, which cannot be told.
+        """
         below: int | None = None
         for row in history:
             if below is not None and row["version"] > below:
@@ -298,7 +318,7 @@ class _DeltaLog(CommitLog):
         have them, they have the same rows, and the newest one has the cursor.
 
         Raises:
-            ConfigError: they cannot tell.
+            _NotTold: they cannot tell.
         """
         # With deletion vectors, versions with the same files may have other rows.
         if "delta.feature.deletionVectors" not in self.properties:
@@ -307,7 +327,7 @@ class _DeltaLog(CommitLog):
                 for earlier in range(version - 1, -1, -1):
                     if self._data_files(earlier) == files:
                         return earlier
-        raise ConfigError(
+        raise _NotTold(
             f"the table {self._name} was restored to a time, and which version that was cannot be told; restore it to "
             "the version: RESTORE TABLE ... TO VERSION AS OF"
         )
@@ -325,7 +345,7 @@ class _DeltaLog(CommitLog):
         ]
         cut = max(cuts, default=0)
         # What a RESTORE passed over has removed nothing, nor has the RESTORE itself of the versions before it.
-        led_here = {commit.version for commit in self._walk(history)}
+        led_here = {commit.version for commit in self._told(history)}
         after = [r for r in history if r["version"] > version and r["version"] in led_here]
         if any(r["removes"] and r["operation"] != "RESTORE" and r["time_us"] <= cut for r in after):
             raise self.gone(version)
@@ -392,9 +412,9 @@ class _IcebergLog(CommitLog):
 def listing(session: SparkSession, files: int | None) -> AbstractContextManager[None]:
     """Statements of *session* in the block list the *files* of a table of Delta Lake in no more tasks than they need.
 
-    A number of tasks that the user has set stays, and so does that of a block around this one. None: not known.
+    A number of tasks that the user has set stays. None: the number of files is not known.
     """
-    return unless_set(session, _LISTING, _FEW if files is None else str(1 + files // _FILES_A_TASK))
+    return unless_set(session, _LISTING, str(_FEW if files is None else _LEAST + files // _FILES_A_TASK))
 
 
 def commit_log(spark: SparkSession, name: TableName, properties: Mapping[str, str]) -> CommitLog:

@@ -238,7 +238,7 @@ class MergeTable:
 
         Raises:
             ConfigError: the table does not exist, it has no such version any more, or its format has none; or *at* is
-                before the version was committed, when values that expired in between were dropped.
+                before the version was committed, without the values that had expired until then.
         """
         if not self._exists():
             raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
@@ -247,15 +247,16 @@ class MergeTable:
         log = self._log()
         if cursor is None and version is None and as_of is None:
             frame, state = self._spark.table(self._name.sql), log.state()
+            time_us = log.purged_us() if at is not None else 0
         else:
             number = version if version is not None else self._version(log, cursor, as_of).version
             state, time_us = log.state_of(number)
             frame, at = log.read(number), tu.datetime_of(time_us) if at is None else at
-            if _us_of("at", at) < time_us:
-                raise ConfigError(
-                    f"at= is before {tu.format_time(time_us)}, when version {number} of the table {self._name} was "
-                    "committed without the values that had expired; omit it, or give a later time"
-                )
+        if at is not None and _us_of("at", at) < time_us:
+            raise ConfigError(
+                f"at= is before {tu.format_time(time_us)}, when the table {self._name} was committed without the "
+                "values that had expired; omit it, or give a later time"
+            )
         if state is None or not state.cursor:
             raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
         shape, _ = self._shape(log, state)
@@ -479,11 +480,13 @@ class MergeTable:
         finally:
             cells.unpersist()
         log = self._log()
-        if log.state() != state:
-            # No commit has the state if nothing was merged, if the format cannot, or if another thread had the setting.
+        found = log.state()
+        if found != state:
+            # No commit has it if nothing was merged, if the format cannot, or if another thread had the setting.
             log.commit_state(state)
             log = self._log()
-        if log.state() != state or is_old(log.stored, state):
+            found = log.state()
+        if found != state or is_old(log.stored, state):
             self._set({STATE: to_property(state.text)}, log, state)
         if self._windows % _COUNTED == 0:
             self._files = log.files()
