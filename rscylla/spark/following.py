@@ -81,6 +81,11 @@ def follow(
     asked = Options.of(given)
     if asked.mode != "changes":
         raise ConfigError(f"follow needs mode changes, not {asked.mode}; omit the option mode")
+    if asked.end.time_us is not None and not (trigger or {}).get("availableNow"):
+        raise ConfigError(
+            f"option {asked.end.option}: a query with an end needs trigger={{'availableNow': True}}; set it, or omit "
+            "the option"
+        )
     if not asked.columns:
         given.setdefault("failonschemachange", "true")
     with spark_errors():
@@ -120,7 +125,10 @@ def checkpoint_cursor(spark: SparkSession, checkpoint: str) -> str:
 def check_trigger(trigger: object) -> None:
     """Raise ``ConfigError`` unless *trigger* is None, or a mapping with an argument of ``DataStreamWriter.trigger``."""
     names = [name for name in inspect.signature(DataStreamWriter.trigger).parameters if name != "self"]
-    if trigger is None or (isinstance(trigger, Mapping) and len(trigger) == 1 and set(trigger) <= set(names)):
+    if trigger is None:
+        return
+    given = [name for name, value in trigger.items() if value is not None] if isinstance(trigger, Mapping) else []
+    if len(given) == 1 and given[0] in names:
         return
     raise ConfigError(
         f"trigger must be a mapping with one of {', '.join(sorted(names))}, such as "

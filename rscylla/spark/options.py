@@ -364,7 +364,9 @@ def _known(options: dict[str, str]) -> dict[str, str]:
             f"option table is {options['table']!r}, which names a keyspace, and the option keyspace is "
             f"{options['keyspace']!r}; give the name of the table alone"
         )
-    if keyspace and table and "." not in table:
+    if dot and not (keyspace and table and "." not in table):
+        raise ConfigError(f"option table is {options['table']!r}; give the name of a table, or keyspace.table")
+    if dot:
         options |= {"keyspace": keyspace, "table": table}
     for name in sorted(options.keys() - NAMES.keys()):
         raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {INSTEAD.get(name) or nearest(name, _NAMES)}")
@@ -507,14 +509,14 @@ class _OptionValues:
         if found is None:
             return default
         if found.strip().lower() not in ("true", "false"):
-            raise ConfigError(f"option {name} must be true or false, not {found!r}")
+            raise ConfigError(f"option {self.named(name)} must be true or false, not {found!r}")
         return found.strip().lower() == "true"
 
     def one_of(self, name: str, values: tuple[str, ...]) -> str:
         """Return the value; the default is the first of *values*."""
         found = (self.maybe(name) or values[0]).strip().lower()
         if found not in values:
-            raise ConfigError(f"option {name} must be one of {', '.join(sorted(values))}, not {found!r}")
+            raise ConfigError(f"option {self.named(name)} must be one of {', '.join(sorted(values))}, not {found!r}")
         return found
 
     def digits(self) -> dict[str, Digits]:
@@ -526,12 +528,16 @@ class _OptionValues:
         text = (self.maybe(name) or "string").strip().lower()
         match = _DECIMAL.fullmatch(text)
         if match is None and text != "string":
-            raise ConfigError(f"option {name} must be string or a decimal type such as {_EXAMPLES[name]}, not {text!r}")
+            raise ConfigError(
+                f"option {self.named(name)} must be string or a decimal type such as {_EXAMPLES[name]}, not {text!r}"
+            )
         if match is None:
             return None
         precision, scale = int(match[1]), int(match[2] or 0)
         if not 1 <= precision <= MOST_DIGITS or scale > precision:
-            raise ConfigError(f"option {name}: {text} is no type of Spark: 1 to 38 digits, some of them decimal places")
+            raise ConfigError(
+                f"option {self.named(name)}: {text} is no type of Spark: 1 to 38 digits, some of them decimal places"
+            )
         return Digits(precision, scale)
 
     def position(self, name: str, default: str) -> Position:

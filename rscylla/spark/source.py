@@ -302,7 +302,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """
         if self._until_us is not None and self._available_us is None and self._is_told_of_trigger:
             raise ConfigError(
-                f"option {self._options.end.option}: a query ends only with trigger(availableNow=True); set it, use "
+                f"option {self._options.end.option}: a query with an end needs trigger(availableNow=True); set it, use "
                 "spark.read, or omit the option"
             )
         at = Offset.of(start)
