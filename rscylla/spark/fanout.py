@@ -23,7 +23,8 @@ from ..reflex import Consumer, Restarts, Service, Spec
 from .failures import spark_errors
 from .following import check_trigger, follow
 from .offsets import Offset
-from .options import Options, renamed
+from .optionnames import renamed
+from .options import Options
 from .sinks.sink import Sink, check_sink
 
 if TYPE_CHECKING:

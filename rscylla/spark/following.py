@@ -23,7 +23,8 @@ from ..errors import ConfigError
 from ..event import EventID, LogMark, cursor_key
 from .checkpoint import Batch, Checkpoint
 from .failures import spark_errors
-from .options import Options, renamed
+from .optionnames import renamed
+from .options import Options
 from .pipeline.tables import check_same_log
 from .session import session_for
 from .sinks.sink import Sink, check_sink

@@ -32,7 +32,8 @@ from ..cdc.table import dropped_columns
 from ..cdc.topology import Generation
 from ..errors import ConfigError, RscyllaError
 from .offsets import VERSION, Offset
-from .options import SAFE_LAG_S, Options, known_as, nearest, of_table, renamed
+from .optionnames import known_as, nearest, of_table, renamed
+from .options import SAFE_LAG_S, Options
 from .planning import Plan, open_source, view_of
 from .progress import progress_of
 from .reading import SpanRead, check_schema

@@ -19,7 +19,7 @@ from ..clock import Stop
 from ..errors import ConfigError
 from ..options import StreamOption
 from .failures import spark_errors
-from .options import known_as
+from .optionnames import known_as
 from .source import NAME
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import pytest
 
 from rscylla import ConfigError, EventID, MissingLag
 from rscylla._timeuuid import parse_time
-from rscylla.spark.options import INSTEAD, NAMES, SAME, Options, duration, known_as, of_table, renamed
+from rscylla.spark.optionnames import INSTEAD, NAMES, SAME, known_as, of_table, renamed
+from rscylla.spark.options import Options, duration
 from rscylla.spark.sinks.scylla import sink_options
 from rscylla.types import Digits
 

@@ -17,7 +17,8 @@ from ...cdc.table import Table, read_base_table
 from ...cdc.windowing import Window
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
-from ..options import Connection, Options, of_sink
+from ..optionnames import of_sink
+from ..options import Connection, Options
 from ..pipeline.cells import quoted
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for

@@ -32,7 +32,7 @@ from ...clock import Clock, SystemClock
 from ...errors import CannotReplicate, ConfigError
 from ...types import Type, encoder_for, native
 from ...types.arrow import arrow_type
-from ..options import nearest
+from ..optionnames import nearest
 from ..pipeline.replay import tried
 from ..shape import Shape
 from .scylla import ChangesWriter, TableWriter, sink_options
