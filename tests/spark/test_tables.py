@@ -306,7 +306,7 @@ def test_a_snapshot_that_is_refused_leaves_no_table(
 
 @pytest.mark.parametrize("using", ["parquet", "ORC"])
 def test_a_format_of_files_alone_is_refused_at_once(spark: SparkSession, using: str) -> None:
-    with pytest.raises(rscylla.ConfigError, match=f"{using} has no MERGE; use delta or iceberg"):
+    with pytest.raises(rscylla.ConfigError, match=f"does not support MERGE, because {using} is a format of files"):
         rs.MergeTable(spark, "t", using=using)
 
 

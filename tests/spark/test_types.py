@@ -363,7 +363,7 @@ def test_columns_may_have_the_names_that_the_pipeline_uses(
     table.apply(changes, h.window(0, 0, 2**52))
     assert compared.shown(table.rows()) == want
     with pytest.raises(rscylla.ConfigError, match="a column 'cdc_live', which is reserved in a MergeTable"):
-        rs.MergeTable(spark, "t", using="parquet").apply(changes, h.window(0, 0, 2**52))
+        rs.MergeTable(spark, "t", using="delta").apply(changes, h.window(0, 0, 2**52))
     changes.unpersist()
 
 

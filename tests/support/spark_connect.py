@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sparkapps import ALONE
+from pyspark.errors import PySparkException
+from sparkapps import ALONE, STARTS
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -24,6 +25,19 @@ CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
+
+
+def started_until_spark_can(run: Callable[[], object]) -> None:
+    """Call *run* again if Spark gave up the process of a source, see ``sparkapps.SPARK_GAVE_UP``."""
+    for _ in range(STARTS):
+        try:
+            run()
+        except PySparkException as e:
+            if "connect back" not in str(e):
+                raise
+        else:
+            return
+    raise SystemExit("Spark could not start the process of the source")
 
 
 def main(point: str, keyspace: str, place: str) -> None:
@@ -55,7 +69,7 @@ def main(point: str, keyspace: str, place: str) -> None:
         writer = into(spark.readStream.format("scylla-cdc").options(**options, table="t").load().writeStream)
         writer = writer.option("checkpointLocation", f"{place}/{name}-checkpoint").trigger(availableNow=True)
         for _ in range(2):  # the second run finds nothing
-            writer.start().awaitTermination()
+            started_until_spark_can(lambda: writer.start().awaitTermination())
         return sorted(row["id"] for row in spark.read.parquet(f"{place}/{name}").select("id").collect())
 
     def append(frame: Any, number: int) -> None:

@@ -139,7 +139,10 @@ class MergeTable:
         if buckets is not None and (using or "").lower() != "iceberg":
             raise ConfigError("buckets= is for tables of Iceberg (using='iceberg'); Delta Lake clusters its tables")
         if (using or "").lower() in _FILES:
-            raise ConfigError(f"{using} has no MERGE; use delta or iceberg, or for files of Parquet a ParquetTable")
+            raise ConfigError(
+                f"the table {name} does not support MERGE, because {using} is a format of files alone; create it in "
+                "Delta Lake or Iceberg (using=), or use a ParquetTable"
+            )
         if buckets is not None and buckets < 1:
             raise ConfigError(f"buckets must be at least 1, not {buckets}")
         self._spark = spark
