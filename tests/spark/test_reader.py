@@ -733,7 +733,7 @@ def test_a_query_ends_where_it_is_asked_to(world: World) -> None:
 
 def test_an_end_is_refused_for_a_query_that_has_none(world: World) -> None:
     reader = world.stream(endTime=format_time(world.clock.now_us()))
-    with pytest.raises(ConfigError, match=r"option endTime: .* only with trigger\(availableNow=True\)"):
+    with pytest.raises(ConfigError, match=r"option endTime: .* needs trigger\(availableNow=True\)"):
         reader.latestOffset(reader.initialOffset(), ALL)
 
 
