@@ -228,10 +228,11 @@ class TransactionalPublisher(KafkaPublisher):
                 if not isinstance(old, _NoProducer):
                     self._old.append(old)
                 self._init(new, stop)
-                self._producer = new
-                self._session += 1
-                self._moved = None
-                self._is_alive, self._lost, self._is_told = True, None, True
+                with self._gate:
+                    self._producer = new
+                    self._session += 1
+                    self._moved = None
+                    self._is_alive, self._lost, self._is_told = True, None, True
                 self._clear()
                 self._used = self._clock.monotonic()
                 self._wanted.set()
@@ -269,10 +270,13 @@ class TransactionalPublisher(KafkaPublisher):
                 self._wanted.set()
             return self.session != 0
 
-    def spoil(self, error: RscyllaError) -> RscyllaError:
-        """End the session because of *error*, unless it has ended; return *error*. What is not committed is aborted."""
+    def spoil(self, error: RscyllaError, producer: Producer | None = None) -> RscyllaError:
+        """End the session because of *error*, unless it has ended; return *error*. What is not committed is aborted.
+
+        An error of a *producer* ends no other session than that which it was made for.
+        """
         with self._gate:
-            if self._lost is None and self._is_alive:
+            if self._lost is None and self._is_alive and producer in (None, self._producer):
                 self._lost, self._is_told = (type(error), str(error)), False
                 self._wanted.set()
         return error
@@ -471,14 +475,14 @@ class TransactionalPublisher(KafkaPublisher):
             self._known[message[:3]] = error.str()
             raise self.spoil(PublishFailed(f"Kafka refused a record: {error.str()}"))
 
-    def failed(self, error: KafkaError) -> RscyllaError:
+    def failed(self, error: KafkaError, producer: Producer) -> RscyllaError:
         """End the session, and return the error of a record that was not delivered."""
-        return self.spoil(self._said(error, "Kafka did not take a record"))
+        return self.spoil(self._said(error, "Kafka did not take a record"), producer)
 
-    def refused(self, error: KafkaError) -> RscyllaError:
+    def refused(self, error: KafkaError, producer: Producer) -> RscyllaError:
         """End the session; in the next ones, records are sent one by one."""
         self._apart_until = self._apart_end()
-        return self.spoil(super().failed(error))
+        return self.spoil(super().failed(error, producer), producer)
 
     def _said(self, error: KafkaError, what: str) -> RscyllaError:
         if error.code() in FENCED:

@@ -109,6 +109,7 @@ class KafkaPublisher:
         self._calls = 0  # of publish, now
         self._abandoned = 0
         self._server = 0  # the thread that runs callbacks
+        self._served: Producer | None = None  # whose they are
         self._closed = False
         self._producer = self._first()
         self._old: list[Producer] = []  # those that ended, until all of their records are settled
@@ -129,7 +130,7 @@ class KafkaPublisher:
             if is_apart and self._server != threading.get_ident():
                 self._produce_apart(producer, messages, done, abandoned)
             else:
-                self._produce(producer, messages, _Tally(self, len(messages), done), abandoned)
+                self._produce(producer, messages, _Tally(self, producer, len(messages), done), abandoned)
         finally:
             with self._lock:
                 self._calls -= 1
@@ -161,7 +162,7 @@ class KafkaPublisher:
                     self._serve(producer, BUSY_S)
                 except KafkaException as error:
                     tally.ends_at(index)
-                    raise self._refused(error, index, topic) from error
+                    raise self._refused(error, producer, index, topic) from error
 
     def _produce_apart(
         self, producer: Producer, messages: Sequence[Message], done: PublishDone, abandoned: int
@@ -176,7 +177,7 @@ class KafkaPublisher:
                 if answer.error is not None:
                     self._judged(answer.error, message)
                     found = KafkaException(answer.error)
-                    raise self._refused(found, index, message.topic) from found
+                    raise self._refused(found, producer, index, message.topic) from found
             except PublishFailed as error:
                 if isinstance(error, PublishRejected):
                     error.index = index
@@ -234,13 +235,13 @@ class KafkaPublisher:
             log.info("Kafka answers again")
             self._trouble = ""
 
-    def failed(self, error: KafkaError) -> RscyllaError:
-        """Return the error of a record that was not delivered."""
+    def failed(self, error: KafkaError, producer: Producer) -> RscyllaError:
+        """Return the error of a record that *producer* did not deliver."""
         if error.code() in GONE:
             self._prepared.clear()
         return PublishFailed(f"Kafka did not take a record: {error.str()}")
 
-    def refused(self, error: KafkaError) -> RscyllaError:
+    def refused(self, error: KafkaError, producer: Producer) -> RscyllaError:
         """Return the error of a record that was in a refused request; from now on, each has a request of its own."""
         self._refusal = error
         return PublishFailed(f"Kafka refused a request: {error.str()}; its records are sent one by one")
@@ -263,7 +264,8 @@ class KafkaPublisher:
 
     def _erred(self, error: KafkaError) -> None:
         """Note what librdkafka reports outside of records."""
-        if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
+        is_fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001
+        if is_fatal and self._served in (None, self._producer):  # one that ended has been replaced
             self._fatal = error
         known = error.code() in DOWN or error.code() in REFUSED
         if known and (not self._trouble or error.code() == KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
@@ -327,26 +329,26 @@ class KafkaPublisher:
     def _apart_end(self) -> float:
         return self._clock.monotonic() + APART_S
 
-    def _refused(self, error: KafkaException, index: int, topic: str) -> RscyllaError:
+    def _refused(self, error: KafkaException, producer: Producer, index: int, topic: str) -> RscyllaError:
         """Return the error of a record that librdkafka does not take."""
         found = error.args[0]
         if found.code() in NEVER or found.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
             return PublishRejected(f"a record for topic {topic} can never be sent: {found.str()}", index=index)
-        return self.failed(found)
+        return self.failed(found, producer)
 
     def _serve(self, producer: Producer, timeout_s: float, *, wait: bool = False) -> None:
         """Run the callbacks that are due, or leave that to the thread that runs them now."""
         if self._server == threading.get_ident():
             return
         if self._serving.acquire(blocking=wait or timeout_s > 0):
-            self._server = threading.get_ident()
+            self._server, self._served = threading.get_ident(), producer
             try:
                 producer.poll(timeout_s)
             except KafkaException as error:  # how it tells of a fatal error
                 if producer is self._producer:
                     self._fatal = error.args[0]
             finally:
-                self._server = 0
+                self._server, self._served = 0, None
                 self._serving.release()
 
     def _look(self) -> None:
@@ -378,10 +380,11 @@ class KafkaPublisher:
 class _Tally:
     """Counts the answers to the records of one call. Called for each record, by one thread at a time."""
 
-    __slots__ = ("_done", "_error", "_expected", "_finished", "_lock", "_owner", "_settled")
+    __slots__ = ("_done", "_error", "_expected", "_finished", "_lock", "_owner", "_producer", "_settled")
 
-    def __init__(self, owner: KafkaPublisher, expected: int, done: PublishDone) -> None:
+    def __init__(self, owner: KafkaPublisher, producer: Producer, expected: int, done: PublishDone) -> None:
         self._owner = owner
+        self._producer = producer
         self._done = done
         self._expected = expected
         self._settled = 0
@@ -403,7 +406,8 @@ class _Tally:
             self._finish()
 
     def _note(self, error: KafkaError) -> None:
-        failed = self._owner.refused(error) if error.code() in NEVER else self._owner.failed(error)
+        told = self._owner.refused if error.code() in NEVER else self._owner.failed
+        failed = told(error, self._producer)
         failed.__cause__ = KafkaException(error)
         self._error = self._error or failed
 

@@ -448,6 +448,21 @@ def test_cursors_are_read_and_saved_in_a_session_that_began_without_them(
     assert [record.cursor for record in stores.open().list_cursors()] == ["7"]
 
 
+def test_a_record_of_an_earlier_session_does_not_end_the_next_one(stores: Stores) -> None:
+    store = stores.open()
+    publisher = store.publisher("c")
+    told: list[Exception | None] = []
+    publisher.publish(given(1), told.append)  # in a session that began without cursors
+    with publisher._serving:  # answers come late
+        assert store.get_cursor("c") == ""
+    session = publisher.session
+    eventually(lambda: told)
+    store.set_cursor("c", "1")
+    store.flush()
+    assert publisher.session == session
+    assert [record.cursor for record in store.list_cursors()] == ["1"]
+
+
 def test_what_an_earlier_session_did_not_save_is_not_committed_while_cursors_are_read(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
