@@ -19,6 +19,7 @@ __all__ = [
     "StreamOptions",
     "StreamToHead",
     "StreamUntil",
+    "aware_us",
     "resolve",
 ]
 
@@ -107,15 +108,24 @@ class StreamUntil:
     time: datetime
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.time, datetime):
-            raise ConfigError(f"StreamUntil requires an aware datetime, not {type(self.time).__name__}")
-        try:
-            us_of(self.time)
-        except ValueError as e:
-            raise ConfigError(f"StreamUntil: {e}") from e
+        aware_us("StreamUntil", self.time)
 
     def apply(self, options: StreamOptions) -> StreamOptions:
         return attrs.evolve(options, until=self.time)
+
+
+def aware_us(name: str, time: datetime) -> int:
+    """Return the microseconds since the epoch of *time*, the argument *name*.
+
+    Raises:
+        ConfigError: *time* is no datetime, or has no time zone: its meaning would be a guess.
+    """
+    if not isinstance(time, datetime):
+        raise ConfigError(f"{name} requires an aware datetime, such as datetime.now(timezone.utc), not {time!r}")
+    try:
+        return us_of(time)
+    except ValueError as e:
+        raise ConfigError(f"{name}: {e}") from e
 
 
 def resolve(options: Iterable[StreamOption]) -> StreamOptions:

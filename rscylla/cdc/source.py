@@ -18,7 +18,6 @@ from .._timeuuid import datetime_of, us_of
 from ..clock import Clock, Stop
 from ..errors import (
     CDCDisabled,
-    ConfigError,
     ConnectionFailed,
     CursorExpired,
     InvalidCursor,
@@ -30,6 +29,7 @@ from ..errors import (
     TableNotFound,
 )
 from ..event import EventID, LogMark
+from ..options import aware_us
 from .clocks import NodeClocks
 from .driver import ReadSession
 from .lifetimes import NEVER_US, Lifetimes
@@ -389,10 +389,7 @@ class Source:
         expire within a minute.
         """
         oldest_us = self.safe_start_us()
-        try:
-            return self.at(oldest_us if time is None else max(us_of(time), oldest_us))
-        except ValueError as e:
-            raise ConfigError(f"cursor_at: {e}") from e
+        return self.at(oldest_us if time is None else max(aware_us("cursor_at", time), oldest_us))
 
     def resume(self, after: str, on_expired: OnExpired) -> EventID:
         """Return where to continue for a cursor.

@@ -153,8 +153,10 @@ def test_latest_and_history_know_when_values_expire(
 def test_frames_that_are_none_of_changes_are_refused(spark: SparkSession) -> None:
     with pytest.raises(rscylla.ConfigError, match="no column 'cdc_operation'"):
         rs.latest(spark.range(1))
-    with pytest.raises(rscylla.ConfigError, match="at= is a datetime without time zone"):
+    with pytest.raises(rscylla.ConfigError, match="at=: a datetime without time zone"):
         rs.history(spark.range(1), at=datetime(2026, 1, 1))
+    with pytest.raises(rscylla.ConfigError, match="at= requires an aware datetime"):
+        rs.latest(spark.range(1), at="2026-01-01")  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- tables

@@ -64,7 +64,7 @@ def test_lags_that_make_no_sense_are_refused(arguments: tuple[Any, ...], keyword
 def test_until_needs_a_time_zone() -> None:
     with pytest.raises(ConfigError, match="StreamUntil: a datetime without time zone"):
         StreamUntil(datetime(2026, 11, 21))
-    with pytest.raises(ConfigError, match="requires an aware datetime, not str"):
+    with pytest.raises(ConfigError, match=r"requires an aware datetime.* not '2026"):
         StreamUntil("2026-11-21T10:00:00Z")  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
         at: the aware time up to which values expire; default: now.
 
     Raises:
-        ConfigError: *changes* is not such a DataFrame, or *at* has no time zone.
+        ConfigError: *changes* is not such a DataFrame, or *at* is no aware time.
     """
     second = second_of(at)
     shape = Shape.of(changes)

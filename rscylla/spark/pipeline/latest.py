@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 from pyspark.sql.window import WindowSpec
 
-from ... import _timeuuid as tu
 from ...clock import SystemClock
-from ...errors import ConfigError
+from ...options import aware_us
 from ..shape import ColumnShape, Shape
 from .cells import (
     cell_names,
@@ -51,7 +50,7 @@ def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | 
             it omits are absent from the rows.
 
     Raises:
-        ConfigError: *changes* is not such a DataFrame, or *at* has no time zone.
+        ConfigError: *changes* is not such a DataFrame, or *at* is no aware time.
     """
     second = second_of(at)
     shape = Shape.of(changes)
@@ -65,10 +64,7 @@ def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | 
 
 def second_of(at: datetime | None) -> Column:
     """Return the time of expiration *at*, in seconds since the epoch; default: now."""
-    try:
-        us = SystemClock().now_us() if at is None else tu.us_of(at)
-    except ValueError as e:
-        raise ConfigError(f"at= is {e}") from e
+    us = SystemClock().now_us() if at is None else aware_us("at=", at)
     return F.lit(us // 1_000_000)
 
 

@@ -41,6 +41,7 @@ from pyspark.sql.types import (
 from ... import _timeuuid as tu
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
+from ...options import aware_us
 from ..formats import missing_format
 from ..pipeline.cells import added_again, cells_of, quoted, with_all_columns, without
 from ..pipeline.files import Directory, has_files, path_of
@@ -255,7 +256,7 @@ class MergeTable:
             number = version if version is not None else self._version(log, cursor, as_of).version
             state, time_us = log.state_of(number)
             frame, at = log.read(number), tu.datetime_of(time_us) if at is None else at
-        if at is not None and _us_of("at", at) < time_us:
+        if at is not None and aware_us("at=", at) < time_us:
             raise ConfigError(
                 f"at= is before {tu.format_time(time_us)}, when the table {self._name} was committed without the "
                 "values that had expired; omit it, or give a later time"
@@ -375,7 +376,7 @@ class MergeTable:
             said = "that cursor"
         else:
             assert as_of is not None
-            until_us = _us_of("as_of", as_of)
+            until_us = aware_us("as_of=", as_of)
             found = [v for v in versions if tu.us_of(v.end_time) <= until_us]
             said = f"a window that ends until {tu.format_time(until_us)}"
         if not found:
@@ -532,16 +533,6 @@ class MergeTable:
                 f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
                 "a ParquetTable"
             ) from e
-
-
-def _us_of(name: str, value: datetime) -> int:
-    """Return the microseconds of *value*, the argument *name*; raise ``ConfigError`` if it is no aware time."""
-    if not isinstance(value, datetime):
-        raise ConfigError(f"{name}= must be an aware datetime, not {value!r}")
-    try:
-        return tu.us_of(value)
-    except ValueError as e:
-        raise ConfigError(f"{name}= is {e}") from e
 
 
 def is_old(stored: State | None, state: State) -> bool:

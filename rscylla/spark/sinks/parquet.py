@@ -133,7 +133,7 @@ class ParquetTable:
         changes does not write it again.
 
         Raises:
-            ConfigError: the table does not exist.
+            ConfigError: the table does not exist, or *at* is no aware time.
         """
         return live_rows(self.cells(), _shape_of(self._needed()), second_of(at), deletes=False)
 
