@@ -92,6 +92,19 @@ class Lifetimes:
                 if start_us < end_us:
                     yield Hole(start_us, end_us, ttl_s)
 
+    def kept_until_us(self, start_us: int, end_us: int, since_us: int = 0) -> int | None:
+        """Return when the first rows expire that were written between the two times; None: never.
+
+        *since_us*: those that had expired by then do not count.
+        """
+        expire = []
+        for from_us, to_us, ttl_s in self._bounded():
+            if ttl_s:
+                first_us = max(from_us, start_us, since_us - ttl_s * 1_000_000)
+                if first_us < min(to_us, end_us):
+                    expire.append(first_us + ttl_s * 1_000_000)
+        return min(expire, default=None)
+
     def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Hole, ...]:
         """Return ``holes`` and the time before *first_us*, the start of the first generation."""
         expired = tuple(self.holes(max(at_us, first_us), now_us))

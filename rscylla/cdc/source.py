@@ -38,7 +38,7 @@ from .table import LoggedTable, check_same_log, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
-__all__ = ["OnExpired", "Source", "row_left_s", "streams_of"]
+__all__ = ["OnExpired", "Source", "log_id_of", "row_left_s", "streams_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -96,6 +96,15 @@ def streams_of(topology: Topology, generation: Generation, clock: Clock, stop: S
         NoStreams, Stopped, SourceError: see ``Topology.streams``.
     """
     return _retried(lambda: topology.streams(generation), clock, stop)
+
+
+def log_id_of(session: ReadSession, table: LoggedTable, clock: Clock, stop: Stop) -> tuple[uuid.UUID | None, int]:
+    """Return what ``read_log_id`` returns, with retries while nodes fail. Blocks.
+
+    Raises:
+        Stopped, SourceError: nodes do not answer.
+    """
+    return _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
 
 
 def _retried(read: Callable[[], T], clock: Clock, stop: Stop) -> T:
@@ -256,7 +265,7 @@ class Source:
         # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
         table = self.table
-        if self._retried(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
+        if log_id_of(self.session, table, self.clock, self._stop)[0] == table.log_id:
             self.same_until_us = at_us
         else:
             self.reread_table(retrying=True)

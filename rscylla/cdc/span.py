@@ -10,13 +10,15 @@ from collections.abc import Iterator
 
 import attrs
 
-from .._timeuuid import ticks_of, ticks_to_us
+from .._timeuuid import datetime_of, format_time, ticks_of, ticks_to_us
 from ..clock import Clock, Stop
+from ..errors import CursorExpired
 from .driver import ReadSession
 from .pages import Page
 from .query import group_streams
 from .rows import Layout, Layouts, new_rows
 from .scan import Limits, LogScan, TooMuch, TooSlow
+from .source import log_id_of
 from .table import LoggedTable, reread_table
 from .topology import Generation
 from .walk import LogWindow, Probe, Read, Walk, Width
@@ -35,12 +37,35 @@ class Span:
     """Some streams of a table's log in a window. Can be pickled and read anywhere.
 
     ``after``: if not empty, the position (``EventID.position``) up to which rows are left out.
+    ``kept_until_us``: who reads it later than this, by a node's clock, may miss rows that have expired; None: any time.
     """
 
     table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
     window: LogWindow
     streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
+    kept_until_us: int | None = None
+
+    def check_read(self, session: ReadSession, *, clock: Clock, stop: Stop) -> None:
+        """Check that its rows, which were read just now, are of its log, and that none had expired. Blocks on a query.
+
+        Raises:
+            CursorExpired: some may have.
+            TableChanged, TableNotFound, CDCDisabled: the log was dropped, and perhaps created again.
+            Stopped, SourceError: nodes do not answer.
+        """
+        log_id, at_us = log_id_of(session, self.table, clock, stop)
+        if log_id != self.table.log_id:
+            reread_table(session, self.table)
+        elif self.kept_until_us is not None and at_us > self.kept_until_us:
+            start_us, gone_us = self.window.start_us, at_us - self.kept_until_us
+            end_us = min(start_us + gone_us, self.window.end_us)
+            raise CursorExpired(
+                f"rows of the log of {self.table.full_name} from {format_time(start_us)} to {format_time(end_us)} may "
+                "have expired before they were read; start later, read with more executors, or set a longer TTL",
+                gap_from=datetime_of(start_us),
+                gap_to=datetime_of(end_us),
+            )
 
 
 @attrs.frozen
@@ -56,10 +81,11 @@ class SpanShare:
     part: int
     parts: int
     after: bytes = b""
+    kept_until_us: int | None = None
 
     def of(self, streams: tuple[bytes, ...]) -> Span:
         """Return the span; *streams* are all streams of the generation, as ``Topology.streams`` returns them."""
-        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after)
+        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after, self.kept_until_us)
 
 
 def share_of(streams: tuple[bytes, ...], part: int, parts: int) -> tuple[bytes, ...]:

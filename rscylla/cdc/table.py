@@ -393,14 +393,17 @@ def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str
     return {name: dropped_us(stored) for name, stored in found}
 
 
-def read_log_id(session: ReadSession, keyspace: str, table: str) -> uuid.UUID | None:
-    """Return the id of the log of a base table; None if it does not exist. Blocks on one query."""
+def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.UUID | None, int]:
+    """Return the id of the log of a base table, and the time of the node that knows it, in microseconds.
+
+    If the log does not exist: None, and 0. Blocks on one query.
+    """
     found = session.rows(
-        "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
+        "SELECT id, toUnixTimestamp(now()) FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
         (keyspace, table + LOG_SUFFIX),
         doing=f"looking up table {quote_name(keyspace)}.{quote_name(table)}",
     )
-    return found[0][0] if found else None
+    return (found[0][0], found[0][1] * 1000) if found else (None, 0)
 
 
 def logged_tables(session: ReadSession) -> dict[tuple[str, str], uuid.UUID]:

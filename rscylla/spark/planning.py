@@ -190,17 +190,16 @@ class Plan:
                     "streamsPerPartition, or omit them"
                 )
             shipped += pieces * (count or 0)
-            shares = [
-                SpanShare(source.table, piece, part, parts, after)
-                for piece in _cut(window, pieces)
-                for part in range(parts)
-            ]
+            shares: list[SpanShare] = []
+            for piece in _cut(window, pieces):
+                kept_until_us = self._kept_until_us(piece, since_us) if promised else None
+                shares += (SpanShare(source.table, piece, part, parts, after, kept_until_us) for part in range(parts))
             if streams is None or shipped > MOST_STREAMS:
                 spans += shares
             else:
                 near = self._neighbors(streams)
                 groups = [share_of(near, part, parts) for part in range(parts)]
-                spans += (Span(s.table, s.window, groups[s.part], s.after) for s in shares)
+                spans += (Span(s.table, s.window, groups[s.part], s.after, s.kept_until_us) for s in shares)
         return spans
 
     def _neighbors(self, streams: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -227,6 +226,13 @@ class Plan:
             if lost is not None:
                 self._report_lost(lost)
         return self.source.remaining_us(start_us)
+
+    def _kept_until_us(self, window: LogWindow, since_us: int) -> int | None:
+        """Return when the first rows of *window* expire, by the clock of any node; None if their loss is no error."""
+        if not self.options.fail_on_data_loss:
+            return None
+        until_us = self.source.lifetimes.doubting().kept_until_us(window.start_us, window.end_us, since_us)
+        return None if until_us is None else until_us - (self.source.latest_us() - self.source.now_us())
 
     def _report_lost(self, lost: Hole) -> None:
         table, gap_from, gap_to = self.source.table, datetime_of(lost.start_us), datetime_of(lost.end_us)

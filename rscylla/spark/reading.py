@@ -51,6 +51,7 @@ class SpanRead:
 
         Raises:
             TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+            CursorExpired: rows that were promised may have expired since the plan.
             SchemaChanged, SourceError: as for ``span_batches``.
         """
         session, table = session_for(self.connection), span.table
@@ -58,12 +59,12 @@ class SpanRead:
             yield from self._batches(session, span)
 
     def _batches(self, session: ReadSession, span: Span | SpanShare) -> Iterator[Any]:
-        stop = Stop()
+        clock, stop = SystemClock(), Stop()
         if isinstance(span, SpanShare):
             topology = topology_of(self.connection, span.table.keyspace, span.table.name)
-            span = span.of(streams_of(topology, Generation(span.window.generation), SystemClock(), stop))
+            span = span.of(streams_of(topology, Generation(span.window.generation), clock, stop))
         limits = Limits(page_size=self.page_size)
-        reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
+        reader = SpanReader(session, span, clock=clock, limits=limits, stop=stop)
         schema = arrow_schema(self.schema)
         try:
             yield from spanbatches.span_batches(
@@ -77,6 +78,7 @@ class SpanRead:
                 strict=self.strict,
                 on_lost_keys=_refuse_lost_keys,
             )
+            span.check_read(session, clock=clock, stop=stop)
         finally:
             stop.set()  # Spark may stop reading early
 

@@ -1048,6 +1048,47 @@ def test_a_log_that_is_dropped_while_a_batch_is_planned_is_named(
             ask()
 
 
+def planned(world: World, **options: Any) -> tuple[Any, list[Any]]:
+    source = world.source(**options)
+    reader = source.reader(schema=source.schema())
+    return reader, reader.partitions()
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_a_log_that_is_created_again_between_plan_and_read_is_named(world: World, mode: str) -> None:
+    world.write(20)
+    world.clock.advance(100)
+    reader, partitions = planned(world, mode=mode)
+    for statement in (
+        "DROP TABLE ks.t",
+        "CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}",
+    ):
+        world.session.execute(statement)
+    with pytest.raises(TableChanged, match="dropped and created again"):
+        rows_of(reader, partitions)
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_rows_that_expire_between_plan_and_read_are_an_error_if_they_were_promised(world: World, mode: str) -> None:
+    world.clock.advance(60)
+    start = format_time(world.clock.now_us())
+    world.write(5)
+    world.clock.advance(100)
+    promised = planned(world, mode=mode, startingPosition=start)
+    others = [
+        planned(world, mode=mode),  # from the earliest row that there is
+        planned(world, mode=mode, startingPosition=start, failOnDataLoss=False),
+    ]
+    assert len(rows_of(*promised)) == 5
+    world.clock.advance(3600)
+    with pytest.raises(CursorExpired, match=f"rows of the log of ks.t from {start} to .* may have expired before") as e:
+        rows_of(*promised)
+    assert e.value.gap_from is not None
+    assert format_time(us_of(e.value.gap_from)) == start
+    for reader, partitions in others:
+        assert rows_of(reader, partitions) == []
+
+
 def test_a_log_that_was_created_again_is_named_if_a_query_of_it_is_refused(world: World) -> None:
     world.write(20)
     world.clock.advance(100)

@@ -258,7 +258,7 @@ class FakeLog:
         if error is not None:
             raise driver.translate(error, doing)
         given = tuple(values)
-        if "now()" in cql:
+        if "FROM system.local" in cql:
             if host.skew_us is None:
                 raise driver.translate(OSError("down"), doing)
             return [((self.clock.now_us() + host.skew_us) // 1000,)]
@@ -285,8 +285,8 @@ class FakeLog:
             return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
         if "FROM system_schema.dropped_columns" in cql:
             return list(self.dropped)
-        if cql.startswith("SELECT id FROM system_schema.tables"):
-            return [(row[1],) for row in self._tables(given)]
+        if cql.startswith("SELECT id, toUnixTimestamp(now()) FROM system_schema.tables"):
+            return [(row[1], self.clock.now_us() // 1000) for row in self._tables(given)]
         if "FROM system_schema.tables" in cql:
             return self._tables(given)
         raise AssertionError(f"a query that the cluster would not know: {cql}")

@@ -73,6 +73,19 @@ def test_a_moment_lies_in_a_hole_exactly_if_its_rows_have_expired(found: Lifetim
     assert holes == sorted(holes, key=lambda h: h.start_us)
 
 
+@given(lifetimes(), st.integers(0, 40), st.integers(0, 20), st.integers(0, 60))
+def test_rows_are_kept_until_the_first_of_them_that_lived_expires(
+    found: Lifetimes, at_s: int, span_s: int, since_s: int
+) -> None:
+    def expiry_s(moment: int) -> int:
+        return moment + (found.ttl_at(moment * SECOND) or 0)
+
+    mortal = [s for s in range(at_s, at_s + span_s) if found.ttl_at(s * SECOND)]
+    lived = [expiry_s(s) * SECOND for s in mortal if expiry_s(s) >= since_s]
+    until_us = found.kept_until_us(at_s * SECOND, (at_s + span_s) * SECOND, since_s * SECOND)
+    assert until_us == min(lived, default=None)
+
+
 @given(lifetimes(), st.integers(0, 60))
 def test_the_oldest_row_is_of_the_first_moment_whose_rows_live(found: Lifetimes, now_s: int) -> None:
     living = [s for s in range(61) if not (ttl := found.ttl_at(s * SECOND)) or s + ttl >= now_s]
