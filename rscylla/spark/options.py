@@ -131,7 +131,7 @@ class Options:
             end=read.position("endingPosition", "latest"),
             window_us=read.span("windowSpan") if "windowspan" in options else None,
             windows_per_trigger=read.count("maxWindowsPerTrigger"),
-            rows_per_trigger=read.count("maxRowsPerTrigger"),
+            rows_per_trigger=read.count("maxRowsPerTrigger", 2**63 - 1),
             streams_per_partition=read.count("streamsPerPartition"),
             parallelism=read.count("parallelism") or _cpus(),
             page_size=read.count("pageSize") or 5_000,
@@ -184,7 +184,7 @@ def _connection(read: _OptionValues) -> Connection:
         )
     return Connection(
         contact_points=points,
-        port=read.count("port") or 9042,
+        port=read.count("port", 65_535) or 9042,
         username=read.maybe("username"),
         password=read.maybe("password"),
         password_env=read.maybe("passwordEnv"),
@@ -256,13 +256,16 @@ class _OptionValues:
         found: timedelta = self._read(name, duration)
         return found // timedelta(microseconds=1)
 
-    def count(self, name: str) -> int | None:
+    def count(self, name: str, most: int = 2**31 - 1) -> int | None:
+        """Return a number from 1 to *most*: what the place that it goes to can take, the protocol of CQL or Spark."""
         found = self.maybe(name)
         if found is None:
             return None
-        if not (found.strip().isascii() and found.strip().isdigit() and int(found) > 0):
-            raise ConfigError(f"option {self.named(name)} must be a whole number above 0, not {found!r}")
-        return int(found)
+        digits = found.strip().lstrip("0")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
+        if not is_number or int(digits) > most:
+            raise ConfigError(f"option {self.named(name)} must be a whole number from 1 to {most}, not {found!r}")
+        return int(digits)
 
     def flag(self, name: str, *, default: bool) -> bool:
         found = self.maybe(name)

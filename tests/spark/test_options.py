@@ -47,6 +47,12 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
     )
 
 
+def test_the_largest_counts_are_accepted() -> None:
+    rows = str(2**63 - 1)
+    options = Options.of({**GIVEN, "port": " 065535 ", "pageSize": "2147483647", "maxRowsPerTrigger": rows})
+    assert (options.connection.port, options.page_size, options.rows_per_trigger) == (65_535, 2**31 - 1, 2**63 - 1)
+
+
 def test_digits_of_numbers() -> None:
     given = {**GIVEN, "DecimalAs": "Decimal(38, 9)", "varintas": "decimal(20)"}
     assert Options.of(given).digits == {"decimal": Digits(38, 9), "varint": Digits(20, 0)}
@@ -84,7 +90,12 @@ def test_a_missing_lag_is_explained() -> None:
         ({"lag": "soon"}, "option lag: 'soon' is not a duration; write 30s"),
         ({"lag": "-1s"}, "not a duration"),
         ({"mode": "rows"}, "option mode must be one of changes, events, log, not 'rows'"),
-        ({"parallelism": "0"}, "option parallelism must be a whole number above 0, not '0'"),
+        ({"parallelism": "0"}, "option parallelism must be a whole number from 1 to 2147483647, not '0'"),
+        ({"port": "65536"}, "option port must be a whole number from 1 to 65535, not '65536'"),
+        ({"pageSize": "2147483648"}, "option pageSize must be a whole number from 1 to 2147483647, not '2147483648'"),
+        ({"maxWindowsPerTrigger": "9" * 5_000}, "option maxWindowsPerTrigger must be a whole number from 1 to 21474"),
+        ({"maxRowsPerTrigger": str(2**63)}, "option maxRowsPerTrigger must be a whole number from 1 to 922337203685"),
+        ({"streamsPerPartition": "+1"}, "option streamsPerPartition must be a whole number from 1 to 21"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"startingPosition": "yesterday"}, "option startingPosition: must be earliest, latest, a time"),
         ({"startingPosition": "{}"}, "option startingPosition: the text is not a cursor"),
@@ -185,7 +196,7 @@ def test_what_a_time_lacks_is_said_with_the_name_that_the_option_was_given(name:
         ({"endTime": "2026-02-30"}, "option endTime: must be earliest, latest, a time such as"),
         ({"endTime": "earliest"}, "option endTime must be latest or a time"),
         ({"startTime": AT, "endTime": "2026-11-21T09:00:00Z"}, r"option startTime \(.*\) is after endTime \("),
-        ({"fetchsize": "0"}, "option fetchSize must be a whole number above 0"),
+        ({"fetchsize": "0"}, "option fetchSize must be a whole number from 1 to 2147483647"),
     ],
 )
 def test_an_option_is_named_as_it_was_given(given: dict[str, str], told: str) -> None:
