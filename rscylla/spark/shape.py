@@ -111,7 +111,7 @@ class Shape:
                 names differ only in case and Spark does not distinguish them.
         """
         shape = cls.of_schema(df.schema)
-        if df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        if str(df.sparkSession.conf.get("spark.sql.caseSensitive")).strip().lower() != "true":
             shape.check_names(df.columns)
         return shape
 

@@ -47,6 +47,7 @@ def resolved(given: str, **session: Any) -> tuple[str, str]:
         ("t", {}, "spark_catalog", "`default`.`t`"),
         ("Orders", {"database_now": "Shop"}, "spark_catalog", "`shop`.`orders`"),
         ("Shop.Orders", {"settings": {"spark.sql.caseSensitive": "true"}}, "spark_catalog", "`Shop`.`Orders`"),
+        ("Shop.Orders", {"settings": {"spark.sql.caseSensitive": " True "}}, "spark_catalog", "`Shop`.`Orders`"),
         ("SPARK_CATALOG.db.t", {"catalog_now": "ice"}, "spark_catalog", "`db`.`t`"),
         ("ice.db.Orders", {}, "ice", "`db`.`Orders`"),
         ("Orders", {"catalog_now": "ice", "database_now": "a.`b.c`"}, "ice", "`a`.`b.c`.`Orders`"),

@@ -130,7 +130,8 @@ def test_names_that_differ_only_in_case_are_refused_unless_spark_is_case_sensiti
 ) -> None:
     with pytest.raises(ConfigError, match=f"the names {names} differ only in case, .* spark.sql.caseSensitive to true"):
         Shape.of(frame(keys, values))
-    assert Shape.of(frame(keys, values, case_sensitive="true")).partition
+    for told in ("true", "True", " TRUE "):  # Spark takes each of them, and returns it as it was set
+        assert Shape.of(frame(keys, values, case_sensitive=told)).partition
 
 
 def test_names_that_are_never_side_by_side_may_be_alike() -> None:

@@ -52,7 +52,7 @@ class TableName:
         if catalog == _SESSION_CATALOG:
             if len(namespace) != 1:
                 raise ConfigError(f"{given!r} does not name a table of {_SESSION_CATALOG}: write database.table")
-            if conf.get("spark.sql.caseSensitive", "false") != "true":
+            if str(conf.get("spark.sql.caseSensitive", "false")).strip().lower() != "true":
                 namespace, table = [part.lower() for part in namespace], table.lower()
         return cls(given, catalog, tuple(namespace), table)
 
