@@ -30,22 +30,32 @@ class JobProgress:
     def __init__(self, what: str, show: Callable[[str, int, int], None] | None = None) -> None:
         self.what = what
         self._show = show
-        self._tasks: dict[int, tuple[int, int]] = {}  # by stage: tasks that are done, and all
-        self._lock = threading.Lock()
+        self._active: dict[str, dict[int, tuple[int, int]]] = {}  # by operation and stage: tasks that are done, and all
+        self._ended = 0  # tasks of stages that have ended
+        self._lock = threading.RLock()
 
     @property
     def done(self) -> int:
-        return sum(done for done, _ in self._tasks.values())
+        with self._lock:
+            return self._ended + sum(done for stages in self._active.values() for done, _ in stages.values())
 
     @property
     def total(self) -> int:
-        return sum(total for _, total in self._tasks.values())
-
-    def update(self, active: Iterable[tuple[int, int, int]]) -> None:
-        """Show the stages in *active*: of each its id, tasks that are done, and all. Other known stages have ended."""
         with self._lock:
-            ended = {stage: (total, total) for stage, (_, total) in self._tasks.items()}
-            self._tasks = {**ended, **{stage: (done, total) for stage, done, total in active}}
+            return self._ended + sum(total for stages in self._active.values() for _, total in stages.values())
+
+    def update(self, active: Iterable[tuple[int, int, int]], operation: str = "") -> None:
+        """Show the stages in *active*: of each its id, tasks that are done, and all. Other known stages have ended.
+
+        Args:
+            operation: the one whose stages these are, where Spark tells of each operation alone.
+        """
+        with self._lock:
+            now = {stage: (done, total) for stage, done, total in active}
+            before = self._active.pop(operation, {})
+            self._ended += sum(total for stage, (_, total) in before.items() if stage not in now)
+            if now:
+                self._active[operation] = now
         self._shown()
 
     def __call__(self, batch: BatchProgress) -> None:
@@ -109,7 +119,8 @@ def _watching(spark: SparkSession, progress: JobProgress) -> Iterator[None]:
 
         def handle(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
             if stages is not None:
-                progress.update([] if done else [(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages])
+                active = [] if done else [(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages]
+                progress.update(active, operation_id or "")
 
         spark.registerProgressHandler(handle)
         try:

@@ -74,6 +74,14 @@ def test_stages_that_are_no_longer_active_are_done() -> None:
     assert "latest" in written(console)
 
 
+def test_what_is_kept_does_not_grow_with_the_stages_that_have_ended() -> None:
+    progress = JobProgress("windows")
+    for stage in range(1000):
+        progress.update([(stage, 0, 4)])
+    assert (progress.done, progress.total) == (999 * 4, 1000 * 4)
+    assert sum(len(kept) for kept in vars(progress).values() if isinstance(kept, dict)) == 1
+
+
 @pytest.mark.usefixtures("quick")
 def test_the_error_of_the_block_comes_through_and_no_thread_is_left() -> None:
     console = terminal()
@@ -113,6 +121,10 @@ def test_spark_connect_tells_by_itself() -> None:
         assert (progress.done, progress.total) == (3, 4)
         handlers[0](stages=[stage], inflight_tasks=0, operation_id="o", done=True)
         assert (progress.done, progress.total) == (4, 4), "Spark does not tell of the last tasks"
+        for stage_id, operation in ((2, "p"), (3, "q"), (2, "p"), (3, "q")):
+            told = SimpleNamespace(**{**vars(stage), "stage_id": stage_id})
+            handlers[0](stages=[told], inflight_tasks=1, operation_id=operation, done=False)
+        assert (progress.done, progress.total) == (4 + 3 + 3, 12), "each operation tells of its own stages"
     assert handlers == []
 
 
