@@ -92,8 +92,8 @@ class Lifetimes:
                 if start_us < end_us:
                     yield Hole(start_us, end_us, ttl_s)
 
-    def kept_until_us(self, start_us: int, end_us: int, since_us: int = 0) -> int | None:
-        """Return when the first rows expire that were written between the two times; None: never.
+    def first_to_expire(self, start_us: int, end_us: int, since_us: int = 0) -> tuple[int, int] | None:
+        """Return when the rows between the two times were written that expire first, and when they do; None: never.
 
         *since_us*: those that had expired by then do not count.
         """
@@ -102,8 +102,11 @@ class Lifetimes:
             if ttl_s:
                 first_us = max(from_us, start_us, since_us - ttl_s * 1_000_000)
                 if first_us < min(to_us, end_us):
-                    expire.append(first_us + ttl_s * 1_000_000)
-        return min(expire, default=None)
+                    expire.append((first_us + ttl_s * 1_000_000, first_us))
+        if not expire:
+            return None
+        expire_us, first_us = min(expire)
+        return first_us, expire_us
 
     def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Hole, ...]:
         """Return ``holes`` and the time before *first_us*, the start of the first generation."""

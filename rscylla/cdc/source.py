@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 import attrs
 
 from .._retry import Backoff, retry
-from .._timeuuid import datetime_of, us_of
+from .._timeuuid import datetime_of
 from ..clock import Clock, Stop
 from ..errors import (
     CDCDisabled,
@@ -376,20 +376,27 @@ class Source:
         """Return the point before which all rows have arrived as a cursor to start at."""
         return self.at(self.watermark_us(lag_us))
 
-    def begin(self, after: str | datetime | None, on_expired: OnExpired) -> tuple[EventID, bool]:
+    def begin(self, after: str | None, on_expired: OnExpired) -> tuple[EventID, bool]:
         """Return where a read begins, and whether the rows after it are promised, so that their loss is an error.
 
         Args:
-            after: a cursor, or "" for the oldest row; an aware time; None for the oldest row that a later read finds.
+            after: a cursor, or "" for the oldest row; None for the oldest row that a later read finds.
 
         Raises:
             InvalidCursor, CursorExpired, TableChanged: see ``resume``.
         """
-        if isinstance(after, str):
-            return self.resume(after, on_expired), after != ""
-        start = self.at_time(after)
-        # A later start than requested means that the rows before it have expired by now, so they are not promised.
-        return start, after is not None and start.exact_us == us_of(after)
+        return (self.at_time(None), False) if after is None else (self.resume(after, on_expired), after != "")
+
+    def begin_at(self, time_us: int) -> tuple[EventID, int]:
+        """Return where a read of all rows from *time_us* on begins. Those that had expired by the second result are not
+        promised: the log did not exist when they could have been written.
+        """
+        at = self.at(max(time_us, self._began_us()))
+        created_us = self.table.log_created_us
+        if created_us is None or at.exact_us >= created_us - SETTLING_US:
+            return at, 0
+        ttl_s = self.lifetimes.doubting().ttl_at(created_us)
+        return at, created_us - SETTLING_US + ttl_s * 1_000_000 if ttl_s else 0
 
     def at_time(self, time: datetime | None) -> EventID:
         """Return the cursor that starts at *time* (aware), or at the oldest row that may exist.

@@ -37,14 +37,15 @@ class Span:
     """Some streams of a table's log in a window. Can be pickled and read anywhere.
 
     ``after``: if not empty, the position (``EventID.position``) up to which rows are left out.
-    ``kept_until_us``: who reads it later than this, by a node's clock, may miss rows that have expired; None: any time.
+    ``first_to_expire``: when its rows were written that expire first, and when they do, by a node's clock; None if it is
+    no error that they do.
     """
 
     table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
     window: LogWindow
     streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
-    kept_until_us: int | None = None
+    first_to_expire: tuple[int, int] | None = None
 
     def check_read(self, session: ReadSession, *, clock: Clock, stop: Stop) -> None:
         """Check that its rows, which were read just now, are of its log, and that none had expired. Blocks on a query.
@@ -57,9 +58,9 @@ class Span:
         log_id, at_us = log_id_of(session, self.table, clock, stop)
         if log_id != self.table.log_id:
             reread_table(session, self.table)
-        elif self.kept_until_us is not None and at_us > self.kept_until_us:
-            start_us, gone_us = self.window.start_us, at_us - self.kept_until_us
-            end_us = min(start_us + gone_us, self.window.end_us)
+        elif self.first_to_expire is not None and at_us > self.first_to_expire[1]:
+            start_us, kept_us = self.first_to_expire
+            end_us = min(start_us + at_us - kept_us, self.window.end_us)
             raise CursorExpired(
                 f"rows of the log of {self.table.full_name} from {format_time(start_us)} to {format_time(end_us)} may "
                 "have expired before they were read; start later, read with more executors, or set a longer TTL",
@@ -81,11 +82,11 @@ class SpanShare:
     part: int
     parts: int
     after: bytes = b""
-    kept_until_us: int | None = None
+    first_to_expire: tuple[int, int] | None = None
 
     def of(self, streams: tuple[bytes, ...]) -> Span:
         """Return the span; *streams* are all streams of the generation, as ``Topology.streams`` returns them."""
-        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after, self.kept_until_us)
+        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after, self.first_to_expire)
 
 
 def share_of(streams: tuple[bytes, ...], part: int, parts: int) -> tuple[bytes, ...]:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
+import attrs
+
 from .._timeuuid import datetime_of, format_time
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
 from ..cdc.count import RowCounter
@@ -23,7 +25,7 @@ from ..event import EventID
 from .options import Options, Position
 from .session import session_for
 
-__all__ = ["MAX_PARTITIONS", "Plan", "open_source", "view_of"]
+__all__ = ["MAX_PARTITIONS", "Plan", "Start", "open_source", "view_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -55,6 +57,18 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
     return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar, digits=options.digits)
 
 
+@attrs.frozen
+class Start:
+    """Where a read starts.
+
+    ``promised``: whether the loss of rows after it is an error, except for those that had expired by ``since_us``.
+    """
+
+    at: EventID
+    promised: bool = True
+    since_us: int = 0
+
+
 class Plan:
     """Plans the read of one table by its options. Used by one thread at a time; may block on small queries."""
 
@@ -77,19 +91,21 @@ class Plan:
         self.source.refresh_metadata()
         return self.source.watermark_us(self.options.lag_us)
 
-    def start(self, position: Position) -> tuple[EventID, bool]:
-        """Return where a read from *position* starts, and whether the loss of rows after it is an error.
+    def start(self, position: Position) -> Start:
+        """Return where a read from *position* starts.
 
         Raises:
             InvalidCursor, CursorExpired, TableChanged: the cursor cannot be continued.
             TableNotFound, CDCDisabled: the log no longer exists.
         """
         if position.name == "latest":
-            return self.source.at(self.watermark_us()), True
-        time = None if position.time_us is None else datetime_of(position.time_us)
+            return Start(self.source.at(self.watermark_us()))
+        if position.time_us is not None:
+            at, since_us = self.source.begin_at(position.time_us)
+            return Start(at, since_us=since_us)
         policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
         with telling_if_gone(self.source.reread_table):
-            return self.source.begin(position.cursor or time, policy)
+            return Start(*self.source.begin(position.cursor or None, policy))
 
     def generation_before(self, end_us: int) -> int:
         """Return the generation of the rows right before *end_us*, in milliseconds since the epoch."""
@@ -162,8 +178,7 @@ class Plan:
 
         Args:
             after: if not empty, the position of the row after which to start.
-            promised: see ``start``.
-            since_us: rows that had expired by then were never promised.
+            promised, since_us: see ``Start``.
             most_us: the longest span; None for any.
 
         Raises:
@@ -192,14 +207,14 @@ class Plan:
             shipped += pieces * (count or 0)
             shares: list[SpanShare] = []
             for piece in _cut(window, pieces):
-                kept_until_us = self._kept_until_us(piece, since_us) if promised else None
-                shares += (SpanShare(source.table, piece, part, parts, after, kept_until_us) for part in range(parts))
+                first = self._first_to_expire(piece, since_us) if promised else None
+                shares += (SpanShare(source.table, piece, part, parts, after, first) for part in range(parts))
             if streams is None or shipped > MOST_STREAMS:
                 spans += shares
             else:
                 near = self._neighbors(streams)
                 groups = [share_of(near, part, parts) for part in range(parts)]
-                spans += (Span(s.table, s.window, groups[s.part], s.after, s.kept_until_us) for s in shares)
+                spans += (Span(s.table, s.window, groups[s.part], s.after, s.first_to_expire) for s in shares)
         return spans
 
     def _neighbors(self, streams: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -227,12 +242,12 @@ class Plan:
                 self._report_lost(lost)
         return self.source.remaining_us(start_us)
 
-    def _kept_until_us(self, window: LogWindow, since_us: int) -> int | None:
-        """Return when the first rows of *window* expire, by the clock of any node; None if their loss is no error."""
-        if not self.options.fail_on_data_loss:
+    def _first_to_expire(self, window: LogWindow, since_us: int) -> tuple[int, int] | None:
+        """Return ``Span.first_to_expire`` of *window*, for the clock of any node."""
+        first = self.source.lifetimes.doubting().first_to_expire(window.start_us, window.end_us, since_us)
+        if first is None or not self.options.fail_on_data_loss:
             return None
-        until_us = self.source.lifetimes.doubting().kept_until_us(window.start_us, window.end_us, since_us)
-        return None if until_us is None else until_us - (self.source.latest_us() - self.source.now_us())
+        return first[0], first[1] - (self.source.latest_us() - self.source.now_us())
 
     def _report_lost(self, lost: Hole) -> None:
         table, gap_from, gap_to = self.source.table, datetime_of(lost.start_us), datetime_of(lost.end_us)
@@ -242,8 +257,8 @@ class Plan:
         )
         if self.options.fail_on_data_loss:
             raise CursorExpired(
-                f"{text}; repair the data that the query wrote, then start it with a new checkpoint, or set the "
-                "option failOnDataLoss to false to continue",
+                f"{text}; start later (a query: with a new checkpoint, after a repair of the data that it wrote), or "
+                "set the option failOnDataLoss to false to read the remaining rows",
                 gap_from=gap_from,
                 gap_to=gap_to,
             )

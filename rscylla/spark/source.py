@@ -241,9 +241,16 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         check_schema(view, self._span_read.schema, plan.source.table.full_name)
         end_us = plan.batch_end_us()
         plan.check_start(end_us)
-        start, promised = plan.start(options.start)
-        after = start.position if start.is_row else b""
-        spans = plan.spans(start.exact_us, end_us, after=after, promised=promised, most_us=options.window_us)
+        start = plan.start(options.start)
+        after = start.at.position if start.at.is_row else b""
+        spans = plan.spans(
+            start.at.exact_us,
+            end_us,
+            after=after,
+            promised=start.promised,
+            since_us=start.since_us,
+            most_us=options.window_us,
+        )
         return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -277,10 +284,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a query without a checkpoint. Other calls may return other positions: see ``Offset``."""
         plan = self._opened()
-        start, promised = plan.start(self._options.start)
-        after = start.position if start.is_row else b""
-        chosen = (self._options.start.name or "given") if promised else "earliest"
-        return Offset(plan.log_id, start.exact_us, start.generation, after, chosen).as_json()
+        start = plan.start(self._options.start)
+        at = start.at
+        after = at.position if at.is_row else b""
+        chosen = (self._options.start.name or "given") if start.promised else "earliest"
+        return Offset(plan.log_id, at.exact_us, at.generation, after, chosen, since_us=start.since_us).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger

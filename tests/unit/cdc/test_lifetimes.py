@@ -74,16 +74,16 @@ def test_a_moment_lies_in_a_hole_exactly_if_its_rows_have_expired(found: Lifetim
 
 
 @given(lifetimes(), st.integers(0, 40), st.integers(0, 20), st.integers(0, 60))
-def test_rows_are_kept_until_the_first_of_them_that_lived_expires(
+def test_the_first_rows_to_expire_are_those_that_lived_and_have_the_least_time_left(
     found: Lifetimes, at_s: int, span_s: int, since_s: int
 ) -> None:
     def expiry_s(moment: int) -> int:
         return moment + (found.ttl_at(moment * SECOND) or 0)
 
     mortal = [s for s in range(at_s, at_s + span_s) if found.ttl_at(s * SECOND)]
-    lived = [expiry_s(s) * SECOND for s in mortal if expiry_s(s) >= since_s]
-    until_us = found.kept_until_us(at_s * SECOND, (at_s + span_s) * SECOND, since_s * SECOND)
-    assert until_us == min(lived, default=None)
+    lived = [(expiry_s(s), s) for s in mortal if expiry_s(s) >= since_s]
+    first = found.first_to_expire(at_s * SECOND, (at_s + span_s) * SECOND, since_s * SECOND)
+    assert first == (tuple(s * SECOND for s in reversed(min(lived))) if lived else None)
 
 
 @given(lifetimes(), st.integers(0, 60))
