@@ -21,7 +21,7 @@ from ..event import Event, EventID, Progress, cursor_key
 from ..options import StreamLag, StreamOption
 from ..reflex import Consumer, Restarts, Service, Spec
 from .failures import spark_errors
-from .following import check_trigger, follow
+from .following import check_text, check_trigger, follow
 from .offsets import Offset
 from .optionnames import renamed
 from .options import Options
@@ -60,6 +60,9 @@ class QueryStream:
     ) -> None:
         check_sink(sink)
         check_trigger(trigger)
+        check_text("checkpoint=", checkpoint)
+        if name is not None:
+            check_text("name=", name)
         self._spark = spark
         self._options = renamed(options)
         asked = Options.of(self._options)
@@ -69,16 +72,20 @@ class QueryStream:
         self._checkpoint = checkpoint
         self._trigger = trigger
         self._name = name
+        self._query: StreamingQuery | None = None
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> _QueryClient:
         given = self._options
         if after and getattr(self._sink, "cursor", None) is None:
             given = {**given, "startingposition": after}
-        query = follow(
+        if self._query is not None:  # Spark may have given up waiting for its end, and its name would be in use
+            with spark_errors():
+                self._query.stop()
+        self._query = follow(
             self._spark, given, self._sink, checkpoint=self._checkpoint, trigger=self._trigger, name=self._name
         )
-        ends = bool({"availableNow", "once"} & dict(self._trigger or {}).keys())
-        return _QueryClient(query, after, stop or Stop(), ends=ends)
+        ends = any((self._trigger or {}).get(name) for name in ("availableNow", "once"))
+        return _QueryClient(self._query, after, stop or Stop(), ends=ends)
 
 
 class _QueryClient:
@@ -173,6 +180,7 @@ def follow_tables(
     """
     more = dict(tables) if isinstance(tables, Mapping) else {}
     names = _names_of(tables)
+    check_text("checkpoints=", checkpoints)
     kept = MemoryCursorStore() if store is None else store
     specs = []
     for table in names:

@@ -7,14 +7,13 @@ checkpoint are two places that keep a position; the table's is the one that coun
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql.functions import unix_micros
-from pyspark.sql.streaming import DataStreamWriter
 
 from .._timeuuid import format_time
 from ..cdc.table import logged_tables
@@ -34,7 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["check_trigger", "checkpoint_cursor", "follow"]
+__all__ = ["check_text", "check_trigger", "checkpoint_cursor", "follow"]
+
+_TRIGGERS = ("availableNow", "once", "processingTime")
+"""What ``foreachBatch`` and sources in Python can have."""
 
 
 def follow(
@@ -63,8 +65,8 @@ def follow(
         options: of the data source, with mode ``changes``; ``maxWindowsPerTrigger`` limits a micro-batch.
         sink: a ``Sink``, of one running query at a time. ``apply`` is called in the driver, by one thread at a time.
         checkpoint: the directory in which Spark keeps the position of the query.
-        trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"processingTime": "30 seconds"}``; without it,
-            the query makes a batch for each ``windowSpan`` of time.
+        trigger: ``{"availableNow": True}``, ``{"once": True}``, or one such as ``{"processingTime": "30 seconds"}``;
+            without it, the query makes a batch for each ``windowSpan`` of time.
         name: name of the query in Spark's user interface and metrics; one at a time in a session.
 
     Raises:
@@ -78,6 +80,9 @@ def follow(
     """
     check_sink(sink)
     check_trigger(trigger)
+    check_text("checkpoint=", checkpoint)
+    if name is not None:
+        check_text("name=", name)
     given = renamed(options)
     asked = Options.of(given)
     if asked.mode != "changes":
@@ -91,6 +96,8 @@ def follow(
         given.setdefault("failonschemachange", "true")
     with spark_errors():
         position = Checkpoint(spark, checkpoint)
+        if name is not None and any(query.name == name for query in spark.streams.active):
+            raise ConfigError(f"name={name!r} is that of a query that runs in this session; stop it, or use another")
         last, cursor = position.last(), _cursor_of(sink)
         if last is not None:
             _check_agree(last, cursor, asked, checkpoint)
@@ -104,7 +111,13 @@ def follow(
         if name is not None:
             writer = writer.queryName(name)
         if trigger is not None:
-            writer = writer.trigger(**trigger)
+            try:
+                writer = writer.trigger(**trigger)
+            except IllegalArgumentException as e:
+                raise ConfigError(
+                    f"trigger: {trigger.get('processingTime')!r} is no interval for Spark; write a number and a unit, "
+                    "such as '30 seconds', but no months or years"
+                ) from e
         return writer.start()
 
 
@@ -124,17 +137,25 @@ def checkpoint_cursor(spark: SparkSession, checkpoint: str) -> str:
 
 
 def check_trigger(trigger: object) -> None:
-    """Raise ``ConfigError`` unless *trigger* is None, or a mapping with an argument of ``DataStreamWriter.trigger``."""
-    names = [name for name in inspect.signature(DataStreamWriter.trigger).parameters if name != "self"]
+    """Raise ``ConfigError`` unless *trigger* is None, or a mapping with one trigger; Spark reads the intervals."""
     if trigger is None:
         return
-    given = [name for name, value in trigger.items() if value is not None] if isinstance(trigger, Mapping) else []
-    if len(given) == 1 and given[0] in names:
-        return
+    given = dict(trigger) if isinstance(trigger, Mapping) and trigger.keys() <= set(_TRIGGERS) else {}
+    match [pair for pair in given.items() if pair[1] is not None]:
+        case [("availableNow" | "once", True)]:
+            return
+        case [("processingTime", str(interval))] if interval.strip():
+            return
     raise ConfigError(
-        f"trigger must be a mapping with one of {', '.join(sorted(names))}, such as "
+        f"trigger must be a mapping with one of {', '.join(_TRIGGERS)}, such as {{'availableNow': True}} or "
         f"{{'processingTime': '30 seconds'}}, not {trigger!r}"
     )
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise ``ConfigError`` unless *value*, the argument *name*, is a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{name} requires a text that is not empty, not {value!r}")
 
 
 class _Batches:

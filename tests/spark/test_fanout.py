@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -195,7 +196,14 @@ def test_a_name_without_its_keyspace_is_refused(table: Any, options: dict[str, s
     assert f"not {table!r}; the keyspace is part of each name" in str(caught.value)
 
 
-@pytest.mark.parametrize("trigger", ["30 seconds", {}, {"every": "1 minute"}, {"once": True, "availableNow": True}])
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        *("30 seconds", {}, {"every": "1 minute"}, {"once": True, "availableNow": True}),
+        *({"availableNow": False}, {"once": 1}, {"processingTime": 30}, {"processingTime": " "}),
+        *({"once": None}, {"every": None, "once": True}, {"continuous": "1 second"}, {"realTime": "5 minutes"}),
+    ],
+)
 def test_what_is_no_trigger_is_refused_before_anything_starts(trigger: Any) -> None:
     nothing: Any = None
     given = {**OPTIONS, "keyspace": "k", "table": "t"}
@@ -206,7 +214,33 @@ def test_what_is_no_trigger_is_refused_before_anything_starts(trigger: Any) -> N
     ):
         with pytest.raises(rscylla.ConfigError, match=r"^trigger must be a mapping with one of availableNow, ") as told:
             call()
-        assert f"such as {{'processingTime': '30 seconds'}}, not {trigger!r}" in str(told.value)
+        assert str(told.value).endswith(f" or {{'processingTime': '30 seconds'}}, not {trigger!r}")
+
+
+@pytest.mark.parametrize("text", ["", " ", 5, Path("/c")])
+def test_what_is_no_text_is_refused_before_anything_starts(text: Any) -> None:
+    nothing: Any = None
+    given = {**OPTIONS, "keyspace": "k", "table": "t"}
+    for name, call in (
+        ("checkpoint", lambda: rs.follow(nothing, given, Sink(), checkpoint=text)),
+        ("checkpoint", lambda: rs.QueryStream(nothing, given, Sink(), checkpoint=text)),
+        ("name", lambda: rs.follow(nothing, given, Sink(), checkpoint="/c", name=text)),
+        ("name", lambda: rs.QueryStream(nothing, given, Sink(), checkpoint="/c", name=text)),
+        ("checkpoints", lambda: service(["k.t"], checkpoints=text)),
+    ):
+        with pytest.raises(rscylla.ConfigError) as told:
+            call()
+        assert str(told.value) == f"{name}= requires a text that is not empty, not {text!r}"
+
+
+def test_a_query_that_could_not_be_stopped_is_stopped_before_its_lane_starts_it_again(played: Played) -> None:
+    spark: Any = None
+    stream = rs.QueryStream(spark, {**OPTIONS, "keyspace": "k", "table": "t"}, Table(), checkpoint="c", name="lane")
+    stream("")
+    [first] = played.queries["k.t"]
+    played.begin = lambda _table, _query: first.stopped.is_set() or pytest.fail("its name is in use")
+    stream("")
+    assert len(played.queries["k.t"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -214,6 +248,7 @@ def test_what_is_no_trigger_is_refused_before_anything_starts(trigger: Any) -> N
     [
         ({"availableNow": True}, rscylla.HeadReached),
         ({"once": True}, rscylla.HeadReached),
+        ({"processingTime": "1 second", "once": None}, SparkFailed),
         ({"processingTime": "1 second"}, SparkFailed),
         (None, SparkFailed),
     ],

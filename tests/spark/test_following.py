@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import spark_history as h
 from prometheus_client import CollectorRegistry
+from pyspark.errors import IllegalArgumentException
 from spark_formats import TableFormat
 from spark_oracle import events_of
 from sparkapps import SPARK_GAVE_UP, wait_until
@@ -326,6 +327,24 @@ def test_a_table_that_is_not_behind_its_checkpoint_is_followed(last: Batch, curs
 def test_a_table_that_lacks_what_its_checkpoint_has_passed_is_refused(last: Batch, cursor: Any, text: str) -> None:
     with pytest.raises(rscylla.ConfigError, match=text):
         _check_agree(last, str(cursor), Options.of(GIVEN), "/c")
+
+
+def test_arguments_that_spark_refuses_are_errors_that_no_restart_fixes(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
+) -> None:
+    table_of_ids(session, vnodes)
+    given = options(vnodes, "t")
+    for interval in ("banana", "-1 second", "1 month"):
+        with pytest.raises(rscylla.ConfigError) as told:
+            rs.follow(spark, given, Kept(), checkpoint=str(tmp_path / "a"), trigger={"processingTime": interval})
+        assert str(told.value).startswith(f"trigger: {interval!r} is no interval for Spark; write a number and a unit")
+        assert isinstance(told.value.__cause__, IllegalArgumentException)
+    query = spark.readStream.format("rate").load().writeStream.format("noop").queryName("orders").start()
+    try:
+        with pytest.raises(rscylla.ConfigError, match=r"^name='orders' is that of a query that runs in this session; "):
+            rs.follow(spark, given, Kept(), checkpoint=str(tmp_path / "b"), name="orders")
+    finally:
+        query.stop()
 
 
 def test_other_modes_and_checkpoints_of_other_queries_are_refused(spark: SparkSession, tmp_path: Path) -> None:
