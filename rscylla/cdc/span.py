@@ -37,8 +37,8 @@ class Span:
     """Some streams of a table's log in a window. Can be pickled and read anywhere.
 
     ``after``: if not empty, the position (``EventID.position``) up to which rows are left out.
-    ``first_to_expire``: when its rows were written that expire first, and when they do, by a node's clock; None if it is
-    no error that they do.
+    ``first_to_expire``: when its rows were written that expire first, and when they do, by a node's clock; None if it
+    is no error that they do.
     """
 
     table: LoggedTable = attrs.field(repr=lambda table: table.full_name)

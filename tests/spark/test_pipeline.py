@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -162,9 +163,7 @@ def test_frames_that_are_none_of_changes_are_refused(spark: SparkSession) -> Non
 # ---------------------------------------------------------------- tables
 
 
-def drain(
-    spark: SparkSession, stream: rscylla.Stream, store: Any, read: dict[str, str]
-) -> Iterator[tuple[rs.Window, DataFrame]]:
+def drain(spark: SparkSession, stream: rscylla.Stream, store: Any, read: dict[str, str]) -> rs.Windows:
     return rs.windows(spark, stream, store, "lake", NO_LAG, rscylla.StreamToHead(), read=read)
 
 
@@ -211,6 +210,42 @@ def test_a_table_follows_its_windows(
     (tmp_path / "t" / "_rscylla.json").unlink()
     with pytest.raises(rscylla.ConfigError, match=f"has the version v{version:08d}-.* of a table, but lost its"):
         table.apply(changes, later)
+
+
+def test_each_task_of_a_window_is_read_once_and_to_its_end(
+    spark: SparkSession, session: Any, vnodes: str, tmp_path: Path
+) -> None:
+    """Spark ends a Python worker, and its session with the cluster, of which it does not read all."""
+    session.execute(f"CREATE TABLE {vnodes}.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    store, table = MemoryCursorStore(), rs.ParquetTable(spark, str(tmp_path / "t"))
+    read = {"parallelism": "2", "consistency": "ONE"}
+
+    def window(v: int) -> tuple[rs.Window, DataFrame]:
+        for pk in range(20):
+            session.execute(f"INSERT INTO {vnodes}.t (pk, v) VALUES ({pk}, {v})")
+        passed(now_us() + 1_000)
+        with drain(spark, stream, store, read) as windows:
+            found = next(windows)
+            windows.save()
+        return found
+
+    first, changes = window(1)
+    table.apply(changes, first)
+    second, changes = window(2)
+    told = tmp_path / "told"
+
+    def noting(batches: Iterator[Any]) -> Iterator[Any]:
+        name = uuid.uuid4().hex
+        (told / f"{name}.begun").write_text("")
+        yield from batches
+        (told / f"{name}.ended").write_text("")
+
+    told.mkdir()
+    assert table.apply(changes.mapInArrow(noting, changes.schema), second)
+    tasks = changes.rdd.getNumPartitions()
+    assert {kind: len(list(told.glob(f"*.{kind}"))) for kind in ("begun", "ended")} == {"begun": tasks, "ended": tasks}
+    assert {row["v"] for row in table.rows().collect()} == {2}
 
 
 def test_a_snapshot_and_the_changes_after_it_are_the_table_while_it_is_written(

@@ -116,13 +116,19 @@ class ParquetTable:
             return False
         version, left_out = int(manifest["version"]), manifest["left_out"]
         shape = without(shape, left_out)
-        if shape_json(shape) == manifest["shape"] and left.isEmpty():
-            self._directory.write_json(MANIFEST, {**manifest, "cursor": window.end})
-            return True
-        schema = _still_of(known, shape, self.path)
-        old = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
-        cells = cells_of(left, shape).unionByName(with_all_columns(old, shape))
-        self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
+        # Kept, because whoever asks whether there are any reads some, and Spark ends Python workers that are not read
+        # to the end.
+        new = cells_of(left, shape).persist()
+        try:
+            if shape_json(shape) == manifest["shape"] and new.isEmpty():
+                self._directory.write_json(MANIFEST, {**manifest, "cursor": window.end})
+                return True
+            schema = _still_of(known, shape, self.path)
+            old = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
+            cells = new.unionByName(with_all_columns(old, shape))
+            self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
+        finally:
+            new.unpersist()
         return True
 
     def rows(self, *, at: datetime | None = None) -> DataFrame:
