@@ -20,8 +20,9 @@ _CONDITION = re.compile(r"^(?:: )?(?:[\w.$]+: )?\[([A-Z][A-Z0-9_.]+)\]", re.MULT
 NOT_FOUND = (
     "Spark does not find the data source scylla-cdc. If its workers run another Python, without rscylla: "
     "activate the script's environment, set PYSPARK_PYTHON, or call rscylla.spark.ensure_java() before "
-    "the session starts. If rscylla is an editable install, or another pyspark_* package on the path is "
-    "broken: call rscylla.spark.register(spark)"
+    "the session starts. If PYSPARK_DRIVER_PYTHON is set (Spark looks for sources with that program, such as jupyter, "
+    "and not with PYSPARK_PYTHON), rscylla is an editable install, or another pyspark_* package on the path is broken: "
+    "call rscylla.spark.register(spark)"
 )
 
 

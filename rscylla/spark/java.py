@@ -41,6 +41,9 @@ def ensure_java() -> Path:
     the path, which may lack rscylla. A session reads the variable when it starts. For a local one that has started
     without it, this calls ``register``, which has its workers run this interpreter, too.
 
+    Does not change ``PYSPARK_DRIVER_PYTHON``: if it is set, Spark looks for sources with that program, so call
+    ``register``.
+
     Raises:
         ConfigError: there is no Java.
     """
