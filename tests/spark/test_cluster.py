@@ -1,6 +1,7 @@
 """A standalone cluster with two workers: what is killed in the middle, and that nothing is lost, and nothing twice.
 
-RSCYLLA_SPARK_KILLS says how often the driver of each job is killed, once unless told.
+RSCYLLA_SPARK_KILLS says how often the driver of each job is killed, once unless told. Also: an environment that is
+shipped as an archive, and where secrets are found.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import subprocess
+import sys
+import tarfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import cluster_app
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 import trustme
 from spark_oracle import events_of
-from sparkapps import SparkApp, at, wait_until
+from sparkapps import ALONE, SparkApp, at, quick_environment, wait_until
 from sparkcluster import SparkCluster, spark_cluster
 
 import rscylla
@@ -29,6 +35,8 @@ from rscylla.embedded import EmbeddedScyllaProcess, Tls
 
 if TYPE_CHECKING:
     from subprocess import Popen
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark-cluster.md"
 
 ROWS = 1_500
 KILLS = int(os.environ.get("RSCYLLA_SPARK_KILLS", "1"))
@@ -234,6 +242,84 @@ def test_a_local_cluster_retries_a_task_that_died_after_half_its_rows(shop: Shop
     app.run()
     assert (strikes / "batches" / "executor.done").exists()
     check(shop, out, jobs)
+
+
+# ---------------------------------------------------------------- an archive
+
+JOB = """
+import json
+from pathlib import Path
+from pyspark.sql import SparkSession
+from rscylla.spark import register
+
+spark = SparkSession.builder.getOrCreate()
+for prepare in (lambda spark: None, register):  # Spark finds the source by itself, then it is registered
+    prepare(spark)
+    frame = spark.read.format("scylla-cdc").options(**json.loads(Path("options").read_text())).load()
+    print("rows:", frame.count())
+spark.stop()
+"""
+
+PYTHON = """#!/bin/sh
+echo "$0 in $PWD" >> '{log}'
+exec '{python}' "$@"
+"""
+"""An interpreter that notes under which name it runs, and where."""
+
+
+def archive_recipe(master: str) -> str:
+    """Return the guide's commands for an archive that exists, and for the cluster of *master*."""
+    block = re.search(r"^\*\*As an archive\*\*.*?^```sh\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    assert block is not None
+    commands = re.sub(r"^conda .*\n", "", block[1], flags=re.MULTILINE)
+    assert "spark://master:7077" in commands
+    return commands.replace("spark://master:7077", master)
+
+
+def test_an_environment_in_an_archive_reads_in_the_driver_and_in_the_executors(
+    cluster: SparkCluster,
+    session: rscylla.Session,
+    vnodes: str,
+    options: Callable[..., dict[str, str]],
+    tmp_path: Path,
+) -> None:
+    """The guide's commands run. The archive has only an interpreter, which leads to the one of the tests."""
+    session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    session.execute(f"INSERT INTO {vnodes}.t (id) VALUES (1)")
+    driver, path, conf, log = (tmp_path / name for name in ("driver", "path", "conf", "log"))
+    for directory in (driver, path, conf):
+        directory.mkdir()
+    for name in ("python", "python3"):
+        (path / name).write_text(PYTHON.format(log=log, python=sys.executable))
+        (path / name).chmod(0o755)
+    with tarfile.open(driver / "rscylla.tar.gz", "w:gz") as archive:
+        archive.add(path / "python", "bin/python")
+    (driver / "job.py").write_text(JOB)
+    (driver / "options").write_text(json.dumps(options(vnodes, "t", parallelism=1)))
+    settings = {**ALONE, "spark.executor.memory": "512m", "spark.cores.max": "1", "spark.log.level": "ERROR"}
+    (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    environment = {name: value for name, value in quick_environment().items() if not name.startswith("PYSPARK_")}
+    environment["SPARK_CONF_DIR"] = str(conf)
+    environment["PATH"] = f"{path}:{Path(pyspark.__file__).parent / 'bin'}:{environment['PATH']}"
+    # Spark finds no source in an editable install, but on the path.
+    environment["PYTHONPATH"] += f":{Path(rscylla.__file__).parents[1]}"
+
+    done = subprocess.run(
+        ["bash", "-ec", archive_recipe(cluster.master)],
+        cwd=driver,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["rows: 1"] * 2, done.stderr[-3000:]
+    ran = [line.split(" in ") for line in log.read_text().splitlines()]
+    assert {name for name, _ in ran} == {"./environment/bin/python"}
+    beside = {directory for _, directory in ran if Path(directory) != driver}
+    assert str(driver) in {directory for _, directory in ran}
+    assert beside
+    assert all(Path(directory).is_relative_to(cluster.home) for directory in beside)
 
 
 # ---------------------------------------------------------------- secrets
