@@ -20,9 +20,12 @@ from ..event import EventID
 from ..types import Digits
 from .optionnames import NAMES, as_written, known_options, renamed
 
-__all__ = ["SAFE_LAG_S", "Connection", "Options", "Position", "duration"]
+__all__ = ["MOST_CPUS", "SAFE_LAG_S", "Connection", "Options", "Position", "duration"]
 
 SAFE_LAG_S = 30
+
+MOST_CPUS = 16
+"""The option ``parallelism`` is at most this if it is not given."""
 
 
 @attrs.frozen
@@ -160,7 +163,7 @@ class Options:
 
 def _cpus() -> int:
     # The process that plans has no session of Spark to ask for the executors' cores.
-    return min(16, max(2, os.cpu_count() or 2))
+    return min(MOST_CPUS, max(2, os.cpu_count() or 2))
 
 
 def _check_together(options: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from ..cdc.walk import Hole, LogWindow, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
 from ..event import EventID
-from .options import Options, Position
+from .options import MOST_CPUS, Options, Position
 from .session import session_for
 
 __all__ = ["MAX_PARTITIONS", "Plan", "Start", "open_source", "view_of"]
@@ -201,8 +201,7 @@ class Plan:
             # Checked inside the loop, so that a mistyped windowSpan does not fill the memory first.
             if len(spans) + parts * pieces > MAX_PARTITIONS:
                 raise ConfigError(
-                    f"the read would have more than {MAX_PARTITIONS:,} partitions; increase the options windowSpan or "
-                    "streamsPerPartition, or omit them"
+                    f"the options would make more than {MAX_PARTITIONS:,} partitions; {_fewer_by(options, most_us)}"
                 )
             shipped += pieces * (count or 0)
             shares: list[SpanShare] = []
@@ -284,6 +283,16 @@ def _division(
     wanted = min(options.parallelism, max(1, -(-MANY * options.parallelism // windows)))
     parts = wanted if streams is None else min(wanted, streams)
     return parts, min(max(pieces, -(-wanted // parts)), window.span_us)
+
+
+def _fewer_by(options: Options, most_us: int | None) -> str:
+    """Return how a read gets fewer partitions, by the options that were given and that count."""
+    ways = ["increase windowSpan"] if most_us is not None else []
+    if options.streams_per_partition is not None:
+        ways.append("increase streamsPerPartition")
+    elif options.parallelism > MOST_CPUS:
+        ways.append("decrease parallelism")
+    return " or ".join(ways) or "start later"
 
 
 def _cut(window: LogWindow, pieces: int) -> Iterator[LogWindow]:

@@ -1316,10 +1316,22 @@ def test_few_nodes_have_the_streams_of_a_partition() -> None:
     assert sum(map(len, nodes)) <= 6 + len(parts) - 1
 
 
-def test_more_partitions_than_spark_can_plan_are_refused(world: World) -> None:
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"windowSpan": "10ms"}, "increase windowSpan"),
+        ({"windowSpan": "10ms", "streamsPerPartition": 1}, "increase windowSpan or increase streamsPerPartition"),
+        ({"windowSpan": "10ms", "parallelism": 300}, "increase windowSpan or decrease parallelism"),
+        ({"parallelism": 200_000}, "decrease parallelism"),
+    ],
+)
+def test_more_partitions_than_spark_can_plan_are_refused_with_the_options_that_were_given(
+    world: World, given: dict[str, object], told: str
+) -> None:
     world.clock.advance(3600)
-    with pytest.raises(ConfigError, match="more than 100,000 partitions; increase the options windowSpan or"):
-        world.batch(windowSpan="10ms")
+    with pytest.raises(ConfigError) as caught:
+        world.batch(**given)
+    assert str(caught.value) == f"the options would make more than 100,000 partitions; {told}"
 
 
 @pytest.mark.parametrize("length_us", [2, 1_001, 60_000_001])
