@@ -147,6 +147,8 @@ def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, give
     cluster = source.session.session.cluster
     found = {"keyspace": stream.keyspace, "table": stream.table, "mode": mode}
     found["lag"] = f"{lag // _MICROSECOND} us"
+    if "consistency" not in lower:
+        found["consistency"] = stream.consistency
     if "contactpoints" not in lower:
         found["contactPoints"] = ",".join(_address(host) for host in source.session.hosts())
         found["port"] = str(cluster.port)

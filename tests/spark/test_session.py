@@ -121,6 +121,10 @@ def test_executors_connect_as_the_session_of_the_stream_does(tmp_path: Path, che
         assert found.connection.contact_points == (f"127.0.0.1:{scylla.port}",)
         assert found.connection.tls_check_hostname is checked
         assert session_for(found.connection)
+        assert found.connection.consistency == "QUORUM"
+        stream = rscylla.NewStream(session, "ks", "t", consistency="LOCAL_ONE")
+        assert read(**user, tlsCa="ca")["consistency"] == "LOCAL_ONE"
+        assert read(**user, tlsCa="ca", Consistency="ALL")["Consistency"] == "ALL"
         given = Options.of(read(**user, tlsCa="ca", tlsCheckHostname=not checked, contactPoints="a:1,b:2"))
         assert given.connection.tls_check_hostname is not checked
         assert given.connection.contact_points == ("a:1", "b:2")
