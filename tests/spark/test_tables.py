@@ -220,6 +220,21 @@ def test_a_window_without_changes_moves_the_cursor_and_writes_no_file(
     assert files(spark, table, table_format) == before
 
 
+def test_a_window_without_changes_makes_no_merge_whatever_the_keys_are(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (id blob PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    made = Follower(spark, session, vnodes, "t")
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
+    made.write("INSERT INTO ! (id, v) VALUES (0x01, 1) ?")
+    made.apply(table)
+    h.passed(rscylla.SystemClock().now_us())
+    monkeypatch.setattr(rs.MergeTable, "_merge", lambda *_, **__: pytest.fail("a MERGE"))
+    window = made.apply(table)
+    assert table.cursor == window.end
+    assert h.rows_in(table.rows()) == made.rows()
+
+
 def test_a_table_whose_first_run_was_killed_after_it_was_created_is_clustered(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,7 +589,7 @@ def test_values_that_had_expired_when_a_version_was_committed_are_not_asked_for(
         with pytest.raises(rscylla.ConfigError, match=r"at= is before .* was committed without the values"):
             table.rows(**which, at=version.committed_at - timedelta(seconds=1))
     for wrong in ({"as_of": "2026-11-27"}, {"cursor": window.end, "at": "2026-11-27"}, {"at": "2026-11-27"}):
-        with pytest.raises(rscylla.ConfigError, match=r"= must be an aware datetime, not '2026-11-27'"):
+        with pytest.raises(rscylla.ConfigError, match=r"= requires an aware datetime, .* not '2026-11-27'"):
             table.rows(**wrong)
     with pytest.raises(rscylla.ConfigError, match=r"keep must be a timedelta, such as timedelta\(days=7\), not 7"):
         table.vacuum(7)  # type: ignore[arg-type]

@@ -479,7 +479,7 @@ class MergeTable:
         cells = cells.persist()  # each of the steps that follow would read the window again
         try:
             within = keys_within(cells, shape)
-            if whole or within is None or within.some:
+            if whole or (within.some if within is not None else not cells.isEmpty()):
                 self._merge(cells, shape, log, state, within=None if whole else within, whole=whole)
         finally:
             cells.unpersist()
