@@ -19,6 +19,8 @@ import rscylla
 from rscylla.spark import spark_errors
 from rscylla.spark.session import close_sessions
 from rscylla.spark.source import ScyllaCdcDataSource
+from rscylla.types import parse_type
+from rscylla.types.arrow import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +157,31 @@ def test_a_row_without_its_key_is_refused(session: Any, options: Callable[..., d
     )
     with pytest.raises(rscylla.CannotReplicate, match="no value in the key column 'k'"):
         writer.write(iter([batch]))
+
+
+@pytest.mark.parametrize(
+    ("cql", "value"),
+    [
+        ("list<int>", [1, None]),
+        ("set<int>", [None]),
+        ("map<text, int>", [("x", None)]),
+        ("frozen<list<int>>", [None, 1]),
+        ("frozen<map<text, frozen<list<int>>>>", [("x", [1, None])]),
+        ("tuple<int, frozen<list<int>>>", {"_1": None, "_2": [None]}),
+    ],
+)
+def test_a_null_inside_a_collection_is_refused_and_not_lost(
+    session: Any, options: Callable[..., dict[str, str]], vnodes: str, cql: str, value: Any
+) -> None:
+    import pyarrow as pa
+
+    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, a {cql})")
+    schema = pa.schema([("k", pa.int32()), ("a", arrow_type(parse_type(cql)))])
+    writer = source_of(sink(options, vnodes, "t")).writer(from_arrow_schema(schema), overwrite=False)
+    row = {"k": 1, "a": value}
+    with pytest.raises(rscylla.CannotReplicate, match=r"a null inside a collection of the column 'a'.*array_compact"):
+        writer.write(iter([pa.RecordBatch.from_pylist([row], schema)]))
+    assert list(session.execute(f"SELECT * FROM {vnodes}.t")) == []
 
 
 def test_an_attempt_that_writes_again_or_late_changes_nothing(

@@ -130,6 +130,11 @@ class RowsWriter(TableWriter):
         def value(name: str, encode: Any, of: Any) -> bytes | None:
             if name in keys:
                 _check_key(name, keys[name], of, table)
+            if _holds_null(of, types[name]):
+                raise CannotReplicate(
+                    f"a row for {table} has a null inside a collection of the column {name!r}, where CQL has none; "
+                    f"remove it, such as by array_compact({name})"
+                )
             return None if of is None else tried(encode, name, of, table)
 
         return lambda row: writer.writes([value(name, encode, row[name]) for name, encode in encoders])
@@ -144,6 +149,24 @@ def _check_key(name: str, kind: str, value: Any, table: str) -> None:
             f"a row for {table} has microseconds in the key column {name!r}, which has milliseconds in CQL, so that "
             f"rows would become one; use date_trunc('MILLISECOND', {name})"
         )
+
+
+def _holds_null(value: Any, type_: Type) -> bool:
+    """Whether *value*, as pyarrow returns it, has a null for an element of a collection, however deep."""
+    if value is None or not type_.args:
+        return False
+    match type_.kind:
+        case "list" | "set" | "vector":
+            [of] = type_.args
+            return any(element is None or _holds_null(element, of) for element in value)
+        case "map":
+            return any(
+                part is None or _holds_null(part, of)
+                for pair in value
+                for part, of in zip(pair, type_.args, strict=True)
+            )
+        case _:
+            return any(_holds_null(part, of) for part, of in zip(value.values(), type_.args, strict=True))
 
 
 _ENDS_US = 2**63 - 1
