@@ -31,6 +31,11 @@ log = logging.getLogger("rscylla")
 
 MAX_PARTITIONS = 100_000
 
+CLOCKS_DIFFER_US = 2_000_000
+"""An end that is complete by one sample of the nodes' clocks may be complete only so much later by another: by as long
+as a node may take to tell its time. A batch waits for it.
+"""
+
 MOST_STREAMS = 500_000
 """A plan contains at most about so many stream ids, of 20 bytes each; executors look the others up."""
 
@@ -122,6 +127,9 @@ class Plan:
         end_us = self.options.end.time_us
         if end_us is None:
             return complete_us
+        if 0 < end_us - complete_us <= CLOCKS_DIFFER_US:
+            SystemClock().wait(Stop(), (end_us - complete_us) / 1e6)
+            complete_us = self.watermark_us()
         if end_us > complete_us:
             raise ConfigError(
                 f"option {self.options.end.option} is {(end_us - complete_us) / 1e6:.3f} s after the complete part of "

@@ -1234,12 +1234,20 @@ def test_a_service_continues_where_a_batch_ended(world: World) -> None:
 # ---------------------------------------------------------------- batches
 
 
+def test_an_end_that_was_complete_by_another_sample_of_the_clocks_is_waited_for(world: World) -> None:
+    world.write(3)
+    world.clock.advance(30)
+    begun_us = world.clock.now_us()
+    assert len(world.batch(endingPosition=format_time(begun_us - 28_500_000))) == 3
+    assert world.clock.now_us() - begun_us == pytest.approx(1_500_000, abs=100_000)
+
+
 def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
     world.clock.advance(60)
-    early = format_time(world.clock.now_us() - 29_000_000)
-    with pytest.raises(ConfigError, match=r"endingPosition is 1\.000 s after the complete part of the log"):
+    early = format_time(world.clock.now_us() - 27_000_000)
+    with pytest.raises(ConfigError, match=r"endingPosition is 3\.000 s after the complete part of the log"):
         world.batch(endingPosition=early)
-    with pytest.raises(ConfigError, match=r"option endTime is 1\.000 s after the complete part of the log"):
+    with pytest.raises(ConfigError, match=r"option endTime is 3\.000 s after the complete part of the log"):
         world.batch(endTime=early)
     assert world.batch(endingPosition=format_time(world.clock.now_us() - 30_000_000)) == []
 
