@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import utils
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["planned_quickly", "unless_set", "with_setting"]
+__all__ = ["planned_quickly", "unless_set", "with_setting", "without_call_sites"]
 
 
 _lock = threading.Lock()
@@ -53,6 +55,27 @@ def unless_set(spark: SparkSession, name: str, value: str) -> AbstractContextMan
     if present is None:
         return with_setting(spark, name, value)
     return with_setting(spark, name, present) if in_a_block else nullcontext()
+
+
+@contextmanager
+def without_call_sites() -> Iterator[None]:
+    """PySpark does not note in the block where in Python each expression is made. A decorator, too.
+
+    It takes ten more calls of Java for each expression, and half of the time of a plan; only errors of expressions show
+    it, and those of this package have none. The setting ``spark.python.sql.dataFrameDebugging.enabled`` is read once in
+    a process, into the variable that is set here. Without this variable, the block takes longer, and that is all.
+    """
+    if getattr(utils, _NOTES, None) is not True:
+        yield
+        return
+    setattr(utils, _NOTES, False)
+    try:
+        yield
+    finally:
+        setattr(utils, _NOTES, True)
+
+
+_NOTES = "_enable_debugging_cache"
 
 
 def _session(spark: SparkSession) -> Any:

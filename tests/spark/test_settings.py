@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.errors import utils
 
-from rscylla.spark.settings import unless_set, with_setting
+from rscylla.spark.settings import unless_set, with_setting, without_call_sites
 
 
 class Played:
@@ -55,3 +56,29 @@ def test_what_a_user_has_set_stays_and_what_another_block_has_set_stays_until_bo
     assert spark.settings == {"a": "1"}
     second.__exit__(None, None, None)
     assert spark.settings == {}
+
+
+def test_where_expressions_are_made_is_not_noted_in_a_block_and_is_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = utils.is_debugging_enabled
+    monkeypatch.setattr(utils, "_enable_debugging_cache", True)
+
+    @without_call_sites()
+    def within(*, fails: bool) -> bool:
+        with without_call_sites():
+            assert not noted()
+        if fails:
+            raise KeyError
+        return noted()
+
+    for _ in range(2):  # a decorator works again
+        assert not within(fails=False)
+        assert noted()
+    with pytest.raises(KeyError):
+        within(fails=True)
+    assert noted()
+    monkeypatch.setattr(utils, "_enable_debugging_cache", False)
+    within(fails=False)
+    assert not noted(), "who has switched it off keeps that"
+    monkeypatch.delattr(utils, "_enable_debugging_cache")
+    with without_call_sites():
+        assert not hasattr(utils, "_enable_debugging_cache"), "a PySpark without it"

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from pyspark.sql.window import WindowSpec
 
 from ...errors import ConfigError
+from ..settings import without_call_sites
 from ..shape import ColumnShape, Shape
 from .order import byte_order, differs, identity, timeuuid_order
 
@@ -206,6 +207,7 @@ def cell_names(column: ColumnShape) -> list[str]:
 # ---------------------------------------------------------------- changes to cells
 
 
+@without_call_sites()
 def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
     """Return the cells of *changes*, one row per change, not merged yet; *also* names columns to keep."""
     cells_schema(shape)  # checks the names
@@ -317,6 +319,7 @@ def grouped(frame: DataFrame, columns: Sequence[ColumnShape], *aggregates: Colum
     return group.agg(*firsts, *aggregates).drop(*extra) if firsts or aggregates else frame.select(*by).distinct()
 
 
+@without_call_sites()
 def merge_cells(cells: DataFrame, shape: Shape) -> DataFrame:
     """Return *cells* merged to one row per key."""
     if shape.clustering:

@@ -8,6 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..settings import without_call_sites
 from ..shape import Shape
 from .cells import cells_of, grouped, identities, merged_columns, named, quoted
 from .latest import NEVER, is_static, range_deleted, row_values, second_of
@@ -15,6 +16,7 @@ from .latest import NEVER, is_static, range_deleted, row_values, second_of
 __all__ = ["history"]
 
 
+@without_call_sites()
 def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     """Return one row per version of each row of the table, with ``valid_from``, ``valid_to``, and ``is_current``.
 

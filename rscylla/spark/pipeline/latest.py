@@ -12,6 +12,7 @@ from pyspark.sql.window import WindowSpec
 
 from ...clock import SystemClock
 from ...options import aware_us
+from ..settings import without_call_sites
 from ..shape import ColumnShape, Shape
 from .cells import (
     cell_names,
@@ -32,6 +33,7 @@ __all__ = ["latest", "live_rows", "row_values", "with_liveness", "with_partition
 NEVER = -(2**63)
 
 
+@without_call_sites()
 def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | None = None) -> DataFrame:
     """Return the rows of the table after *changes*, with the columns of the base table, as ``SELECT *`` shows them.
 
@@ -68,6 +70,7 @@ def second_of(at: datetime | None) -> Column:
     return F.lit(us // 1_000_000)
 
 
+@without_call_sites()
 def live_rows(cells: DataFrame, shape: Shape, second: Column, *, deletes: bool = True) -> DataFrame:
     """Return the rows of merged *cells* that exist at *second*; *deletes* as for ``with_partition``."""
     rows = with_liveness(cells, shape, second, deletes=deletes)

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import ConfigError
+from ..settings import without_call_sites
 from ..shape import Shape
 from .cells import cell_names, cells_schema, grouped, identities, merged_columns, quoted, with_all_columns
 from .latest import is_static, with_liveness
@@ -158,6 +159,7 @@ def has_lost(known: Shape, shape: Shape) -> bool:
     return any(c.name not in dropped or dropped[c.name] != c.dropped_us for c in known.values)
 
 
+@without_call_sites()
 def merge_source(
     table: DataFrame,
     cells: DataFrame,
