@@ -88,12 +88,12 @@ _numbers = itertools.count(1)
 
 
 def _use_this_python(spark: Any) -> None:
-    """Have the workers of a local session run this interpreter, unless one is set."""
+    """Have the workers of a local session run the Python of ``PYSPARK_PYTHON``, however late it was set, or this."""
     context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
     if context is None or not context.master.startswith("local"):
         return  # an executor may have this environment elsewhere
-    if "PYSPARK_PYTHON" not in os.environ and context.getConf().get("spark.pyspark.python") is None:
-        context.pythonExec = sys.executable
+    if context.getConf().get("spark.pyspark.python") is None:
+        context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
 
 
 class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]

