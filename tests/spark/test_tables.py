@@ -591,8 +591,36 @@ def test_values_that_had_expired_when_a_version_was_committed_are_not_asked_for(
     for wrong in ({"as_of": "2026-11-27"}, {"cursor": window.end, "at": "2026-11-27"}, {"at": "2026-11-27"}):
         with pytest.raises(rscylla.ConfigError, match=r"= requires an aware datetime, .* not '2026-11-27'"):
             table.rows(**wrong)
-    with pytest.raises(rscylla.ConfigError, match=r"keep must be a timedelta, such as timedelta\(days=7\), not 7"):
-        table.vacuum(7)  # type: ignore[arg-type]
+    for wrong in ({"version": "1"}, {"version": True}, {"version": 1.0}):
+        with pytest.raises(rscylla.ConfigError, match=r"^version= requires an int, the version of one of "):
+            table.rows(**wrong)
+    with pytest.raises(rscylla.ConfigError, match=r"^cursor= requires a text, such as the end of a window, not Window"):
+        table.rows(cursor=window)  # type: ignore[arg-type]
+    for keep in (7, timedelta(microseconds=-1)):
+        with pytest.raises(rscylla.ConfigError, match=r"^keep must be a timedelta of zero or more, such ") as e:
+            table.vacuum(keep)  # type: ignore[arg-type]
+        assert str(e.value).endswith(repr(keep))
+
+
+def test_a_vacuum_keeps_files_as_long_as_it_is_told_to(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    made, table = small(spark, session, vnodes, table_format)
+    for v in (1, 2):
+        made.write(*insert(range(3), v))
+        made.apply(table)
+    table.vacuum(timedelta.max)
+    if table_format.name == "delta":
+        table.vacuum(timedelta(days=30, microseconds=-1))
+        history = spark.sql(f"DESCRIBE HISTORY {table.name}").where("operation = 'VACUUM START'").orderBy("version")
+        told = [row["operationParameters"]["specifiedRetentionMillis"] for row in history.collect()]
+        assert timedelta(milliseconds=int(told[-1])) == timedelta(days=30)
+        for keep in (timedelta(), timedelta(days=6)):
+            with pytest.raises(rscylla.ConfigError, match="is shorter than the time for which the table") as refused:
+                table.vacuum(keep)
+            assert "\n" not in str(refused.value)
+            assert "RETENTION_PERIOD_TOO_SHORT" in str(refused.value.__cause__)
+    assert values(table.rows(version=table.versions()[0].version)) == dict.fromkeys(range(3), 1)
 
 
 def test_a_small_table_is_listed_in_few_tasks(

@@ -60,6 +60,10 @@ _DIRECTORIES = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """The setting of the tasks in which VACUUM lists directories: 10,000, unless it is set. A MergeTable has few."""
 
 
+_OWN_RETENTION = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
+"""The setting by which VACUUM keeps files for the time of the table's property, whatever time it is given but zero."""
+
+
 @attrs.frozen
 class TableVersion:
     """A version of a table that a window, or ``start_from``, committed.
@@ -266,10 +270,22 @@ class _DeltaLog(CommitLog):
         self._spark.sql(f"OPTIMIZE {self._name.sql}").collect()
 
     def vacuum(self, keep: timedelta) -> None:
+        from pyspark.errors import IllegalArgumentException
+
         # The history then says which versions have lost files.
         logged = with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true")
-        with logged, unless_set(self._spark, _DIRECTORIES, str(_FEW)):
-            self._spark.sql(f"VACUUM {self._name.sql} RETAIN {keep / timedelta(hours=1):f} HOURS").collect()
+        obeyed = with_setting(self._spark, _OWN_RETENTION, "false")
+        hours, rest = divmod(keep, timedelta(hours=1))
+        try:
+            with logged, obeyed, unless_set(self._spark, _DIRECTORIES, str(_FEW)):
+                self._spark.sql(f"VACUUM {self._name.sql} RETAIN {hours + bool(rest)} HOURS").collect()
+        except IllegalArgumentException as e:
+            if "RETENTION_PERIOD_TOO_SHORT" not in str(e):
+                raise
+            raise ConfigError(
+                f"keep={keep!r} is shorter than the time for which the table {self._name} keeps removed files; give a "
+                "longer one, or set its property delta.deletedFileRetentionDuration, which is 7 days unless set"
+            ) from e
 
     def _history(self, limit: str) -> list[Any]:
         from pyspark.sql import functions as F
@@ -380,7 +396,7 @@ class _IcebergLog(CommitLog):
 
     def vacuum(self, keep: timedelta) -> None:
         catalog, table = quoted(self._name.catalog), self._name.sql_in_catalog
-        until_us = SystemClock().now_us() - keep // timedelta(microseconds=1)
+        until_us = max(SystemClock().now_us() - keep // timedelta(microseconds=1), 0)
         # The last snapshot is never expired.
         self._spark.sql(
             f"CALL {catalog}.system.expire_snapshots(table => {text(table)}, "

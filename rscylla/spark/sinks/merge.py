@@ -244,6 +244,10 @@ class MergeTable:
             ConfigError: the table does not exist, it has no such version any more, or its format has none; or *at* is
                 before the version was committed, without the values that had expired until then.
         """
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+            raise ConfigError(f"version= requires an int, the version of one of versions(), not {version!r}")
+        if cursor is not None and not isinstance(cursor, str):
+            raise ConfigError(f"cursor= requires a text, such as the end of a window, not {cursor!r}")
         if not self._exists():
             raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
         if sum(given is not None for given in (cursor, version, as_of)) > 1:
@@ -299,10 +303,10 @@ class MergeTable:
         less than its ``delta.deletedFileRetentionDuration``.
 
         Raises:
-            ConfigError: as for ``compact``; or *keep* is not a ``timedelta``.
+            ConfigError: as for ``compact``; or *keep* is not a ``timedelta``, negative, or too short for Delta Lake.
         """
-        if not isinstance(keep, timedelta):
-            raise ConfigError(f"keep must be a timedelta, such as timedelta(days=7), not {keep!r}")
+        if not isinstance(keep, timedelta) or keep < timedelta():
+            raise ConfigError(f"keep must be a timedelta of zero or more, such as timedelta(days=7), not {keep!r}")
         self._saved()[0].vacuum(keep)
 
     # ------------------------------------------------------------ the table
