@@ -179,7 +179,8 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         stop = Stop()  # not that of the windows: it lets the current one end
         try:
             with telling_if_gone(source.reread_table):
-                span = Span(source.table, log_window, source.streams(Generation(window.generation)), after)
+                streams = source.streams(Generation(window.generation))
+                span = Span(source.table, log_window, streams, after, follower.promise)
                 reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)
                 yield from span_batches(
                     reader,
@@ -192,7 +193,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
                 )
         finally:
             stop.set()  # the batches may not be taken to the end
-        follower.check_kept(window.start_us, window.end_us)
+        follower.check_kept(reader.lost(source.latest_us()), window.end_us)
 
 
 def windows_as_arrow(

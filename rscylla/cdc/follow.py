@@ -11,6 +11,7 @@ from .._timeuuid import us_of
 from ..errors import TableChanged
 from ..event import EventID
 from ..options import StreamOptions
+from .lifetimes import Promise
 from .source import OnExpired, Source
 from .table import LOG_DROP_AHEAD_US, LoggedTable
 from .topology import Generation
@@ -97,10 +98,14 @@ class Follower:
         is_start = walk.at_us == walk.floor_us
         return (self._source.start if is_start else self._source.read_until)(walk.generation, walk.at_us)
 
+    @property
+    def promise(self) -> Promise:
+        """The rows that must not be missed, by what is known now."""
+        return Promise(self._source.lifetimes, self.promised_us)
+
     def has_lost(self, since_us: int, until_us: int) -> bool:
         """Return whether promised rows between the two times have expired by now."""
-        since_us = max(since_us, self.promised_us)
-        return since_us < until_us and self._source.missed(since_us, until_us) is not None
+        return self._source.missed(since_us, until_us, self.promise) is not None
 
     def report_lost_keys(self, table: LoggedTable, end_us: int) -> None:
         """Report that rows before *end_us* were left out because *table* no longer has their keys, if promised.
@@ -120,19 +125,16 @@ class Follower:
         # Reported once until this time is reached.
         self.promised_us = max(self.promised_us, table.renamed_us + LOG_DROP_AHEAD_US)
 
-    def check_kept(self, start_us: int, end_us: int) -> None:
-        """Report it if promised rows between the two times may have expired before they were read just now.
+    def check_kept(self, lost: Hole | None, end_us: int) -> None:
+        """Check the rows up to *end_us* that were read just now; report *lost*, the promised ones that had expired.
 
         Raises:
-            CursorExpired: they may, and the policy is to raise.
+            CursorExpired: some had, and the policy is to raise.
             TableChanged, TableNotFound, CDCDisabled, SourceError: what was read may be of another log; see
                 ``Source.confirm``.
         """
-        start_us = max(start_us, self.promised_us)
-        hole = self._source.missed(start_us, end_us) if start_us < end_us else None
-        if hole is not None:
-            hole = attrs.evolve(hole, end_us=min(hole.end_us, end_us))
-            self._source.pass_over(hole, self._on_expired, promised=True)
+        if lost is not None:
+            self._source.pass_over(lost, self._on_expired, promised=True)
         # The rows may be read long after the window was planned: at any time until now, they are to be of this log.
         self._source.confirm(max(end_us, self._source.node_clocks.slowest_us()))
 

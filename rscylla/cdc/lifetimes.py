@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
+from .._timeuuid import datetime_of
 from ..event import EventID
 from .table import DEFAULT_TTL_S, LoggedTable
 from .walk import Hole
 
-__all__ = ["NEVER_US", "Lifetimes"]
+__all__ = ["NEVER_US", "Lifetimes", "Promise"]
 
 NEVER_US = 2**63
 
@@ -20,9 +21,11 @@ class Lifetimes:
     """The TTLs with which rows were written: ``spans`` has start times and seconds; 0: no TTL, None: not known.
 
     The TTL of a row is the table's option at the time of the write. A later change of the option does not affect it.
+    ``assumed_until_us``: the TTL of rows written before it is an assumption; 0 if none is.
     """
 
     spans: tuple[tuple[int, int | None], ...]
+    assumed_until_us: int = 0
 
     @classmethod
     def of(cls, table: LoggedTable) -> Lifetimes:
@@ -33,11 +36,20 @@ class Lifetimes:
 
     def knowing(self, ttl_s: int) -> Lifetimes:
         """Return a copy with *ttl_s* as the TTL of the oldest rows if that was not known."""
-        return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
+        return attrs.evolve(self, spans=((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
 
-    def doubting(self) -> Lifetimes:
-        """Return a copy with a day as the unknown TTL, or the current TTL if that is longer."""
-        return self.knowing(max(DEFAULT_TTL_S, self.spans[-1][1] or 0))
+    def assuming(self, ttl_s: int) -> Lifetimes:
+        """Return a copy with *ttl_s* as the TTL of the oldest rows if that is not known."""
+        until_us = self.unknown_until_us()
+        return attrs.evolve(self.knowing(ttl_s), assumed_until_us=until_us) if until_us else self
+
+    def doubting(self, ttl_s: int) -> Lifetimes:
+        """Return a copy with the longest TTL that is likely as the unknown one: a day, or *ttl_s* if that is longer.
+
+        Args:
+            ttl_s: the current option of the table, 0 for no TTL.
+        """
+        return self.assuming(max(DEFAULT_TTL_S, ttl_s) if ttl_s else 0)
 
     def needs_row(self, cursor: EventID) -> bool:
         """Return whether only the row of *cursor* contains the TTL of rows written at that time."""
@@ -74,7 +86,7 @@ class Lifetimes:
         if ttl_s == self.spans[-1][1]:
             return self
         since_us = now_us if table.altered_us is None else table.altered_us
-        return Lifetimes((*self.spans, (max(since_us, self.spans[-1][0]), ttl_s)))
+        return attrs.evolve(self, spans=(*self.spans, (max(since_us, self.spans[-1][0]), ttl_s)))
 
     def ttl_at(self, time_us: int) -> int | None:
         """Return the TTL of rows that were written at *time_us*."""
@@ -91,22 +103,6 @@ class Lifetimes:
                 start_us, end_us = max(start_us, at_us), min(end_us, now_us - ttl_s * 1_000_000)
                 if start_us < end_us:
                     yield Hole(start_us, end_us, ttl_s)
-
-    def first_to_expire(self, start_us: int, end_us: int, since_us: int = 0) -> tuple[int, int] | None:
-        """Return when the rows between the two times were written that expire first, and when they do; None: never.
-
-        *since_us*: those that had expired by then do not count.
-        """
-        expire = []
-        for from_us, to_us, ttl_s in self._bounded():
-            if ttl_s:
-                first_us = max(from_us, start_us, since_us - ttl_s * 1_000_000)
-                if first_us < min(to_us, end_us):
-                    expire.append((first_us + ttl_s * 1_000_000, first_us))
-        if not expire:
-            return None
-        expire_us, first_us = min(expire)
-        return first_us, expire_us
 
     def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Hole, ...]:
         """Return ``holes`` and the time before *first_us*, the start of the first generation."""
@@ -129,6 +125,46 @@ class Lifetimes:
         ends = [*(since_us for since_us, _ in self.spans[1:]), NEVER_US]
         for (start_us, ttl_s), end_us in zip(self.spans, ends, strict=True):
             yield start_us, end_us, ttl_s
+
+
+@attrs.frozen
+class Promise:
+    """Which rows of a log a reader must not miss: those that were written from ``from_us`` on, and live ``lifetimes``.
+
+    ``since_us``: rows that had expired by then are not promised. ``ahead_us``: rows may expire so much earlier than by
+    the clock that is asked, because other nodes have other clocks.
+    """
+
+    lifetimes: Lifetimes
+    from_us: int = 0
+    since_us: int = 0
+    ahead_us: int = 0
+
+    def lost(self, start_us: int, end_us: int, now_us: int, first_us: int = 0) -> Hole | None:
+        """Return the first span of promised rows from *start_us* to *end_us* that have expired at *now_us*, or None.
+
+        It may end after *end_us*. *first_us*: the start of the first generation; rows from before it are gone, too.
+        """
+        lifetimes = self.lifetimes
+        for hole in lifetimes.missing(max(start_us, self.from_us), now_us + self.ahead_us, first_us):
+            lost_us = hole.start_us
+            gone = next(lifetimes.holes(lost_us, self.since_us), None)
+            if gone is not None and gone.start_us <= lost_us:
+                lost_us = gone.end_us
+            if lost_us < min(hole.end_us, end_us):
+                return attrs.evolve(hole, start_us=lost_us)
+        return None
+
+    def told(self, table: LoggedTable, lost: Hole) -> str:
+        """Return the message about *lost*, a result of ``lost`` for the log of *table*."""
+        if lost.ttl_s is None:
+            kept = "no longer has streams of that time"
+        elif lost.start_us < self.lifetimes.assumed_until_us:
+            kept = f"keeps {lost.ttl_s} s (assumed, because the table was altered since)"
+        else:
+            kept = f"keeps {lost.ttl_s} s"
+        start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (lost.start_us, lost.end_us))
+        return f"the log of {table.full_name} {kept}: changes from {start} to {end} UTC may be lost"
 
 
 def _written_with(table: LoggedTable) -> int:

@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeVar
 
-import attrs
-
 from .._retry import Backoff, retry
 from .._timeuuid import datetime_of
 from ..clock import Clock, Stop
@@ -32,13 +30,13 @@ from ..event import EventID, LogMark
 from ..options import aware_us
 from .clocks import NodeClocks
 from .driver import ReadSession
-from .lifetimes import NEVER_US, Lifetimes
+from .lifetimes import NEVER_US, Lifetimes, Promise
 from .query import row_ttl_cql
 from .table import LoggedTable, check_same_log, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
-__all__ = ["OnExpired", "Source", "log_id_of", "row_left_s", "streams_of"]
+__all__ = ["OnExpired", "Source", "check_log", "row_left_s", "streams_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -98,13 +96,58 @@ def streams_of(topology: Topology, generation: Generation, clock: Clock, stop: S
     return _retried(lambda: topology.streams(generation), clock, stop)
 
 
-def log_id_of(session: ReadSession, table: LoggedTable, clock: Clock, stop: Stop) -> tuple[uuid.UUID | None, int]:
-    """Return what ``read_log_id`` returns, with retries while nodes fail. Blocks.
+def check_log(session: ReadSession, table: LoggedTable, clock: Clock, stop: Stop) -> int:
+    """Check that the log of *table* is still there, and return the time of a node, in microseconds. Blocks on a query.
 
     Raises:
+        TableChanged, TableNotFound, CDCDisabled: the log was dropped, and perhaps created again.
         Stopped, SourceError: nodes do not answer.
     """
-    return _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
+    log_id, at_us = _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
+    if log_id != table.log_id:
+        reread_same(session, table, at_us, clock, stop)
+    return at_us
+
+
+def reread_same(
+    session: ReadSession, known: LoggedTable, now_us: int, clock: Clock, stop: Stop, *, retrying: bool = True
+) -> LoggedTable:
+    """Return the description of *known* as it is now. Blocks on small queries.
+
+    Right after a log was created, a node may not know it yet, or may know a former one: then, the table is read again.
+
+    Args:
+        now_us: the time of a node.
+        retrying: retry after other errors, too.
+
+    Raises:
+        TableChanged: the log was dropped and created again.
+        TableNotFound, CDCDisabled: it was dropped.
+        Stopped, SourceError: nodes do not answer.
+    """
+    created_us = known.log_created_us
+    is_new = created_us is not None and now_us < created_us + SETTLING_US
+    read = partial(_read_same, session, known, is_new=is_new)
+    try:
+        return _retried(read, clock, stop) if retrying or is_new else read()
+    except _MaybeStale as e:
+        raise e.error from None
+
+
+def _read_same(session: ReadSession, known: LoggedTable, *, is_new: bool) -> LoggedTable:
+    try:
+        fresh = read_table(session, known.keyspace, known.name)
+    except (TableNotFound, CDCDisabled) as e:
+        if is_new:
+            raise _MaybeStale(e) from e
+        raise
+    try:
+        check_same_log(fresh, known)
+    except TableChanged as e:
+        if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
+            raise _MaybeStale(e) from e
+        raise
+    return fresh
 
 
 def _retried(read: Callable[[], T], clock: Clock, stop: Stop) -> T:
@@ -222,33 +265,10 @@ class Source:
             TableNotFound, CDCDisabled: it was dropped.
         """
         at_us = self.node_clocks.slowest_us()
-        created_us = self.table.log_created_us
-        is_new = created_us is not None and self.now_us() < created_us + SETTLING_US
-        read = partial(self._read_table, is_new=is_new)
-        try:
-            fresh = self._retried(read) if retrying or is_new else read()
-        except _MaybeStale as e:
-            raise e.error from None
+        fresh = reread_same(self.session, self.table, self.now_us(), self.clock, self._stop, retrying=retrying)
         self.same_until_us = at_us
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
         self.table = fresh
-        return fresh
-
-    def _read_table(self, *, is_new: bool) -> LoggedTable:
-        """Read the table. Right after its creation, a node may not know it yet, or may know the former one: retry."""
-        known = self.table
-        try:
-            fresh = read_table(self.session, known.keyspace, known.name)
-        except (TableNotFound, CDCDisabled) as e:
-            if is_new:
-                raise _MaybeStale(e) from e
-            raise
-        try:
-            check_same_log(fresh, known)
-        except TableChanged as e:
-            if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
-                raise _MaybeStale(e) from e
-            raise
         return fresh
 
     def confirm(self, until_us: int) -> None:
@@ -264,11 +284,8 @@ class Source:
             return
         # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
-        table = self.table
-        if log_id_of(self.session, table, self.clock, self._stop)[0] == table.log_id:
-            self.same_until_us = at_us
-        else:
-            self.reread_table(retrying=True)
+        check_log(self.session, self.table, self.clock, self._stop)
+        self.same_until_us = at_us
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
         """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""
@@ -294,6 +311,15 @@ class Source:
         i = 0 if created_us is None else generation_at(self.generations, created_us - SETTLING_US)
         return self.generations[max(i, 0)].start_us
 
+    def born_us(self) -> int:
+        """Return the write time before which the log cannot have had rows."""
+        first_us, created_us = self.generations[0].start_us, self.table.log_created_us
+        if created_us is None:
+            return first_us
+        born_us = created_us - SETTLING_US
+        has_forgotten = self.topology.forgets and first_us > created_us
+        return born_us if has_forgotten else max(born_us, first_us)
+
     def holes(self, at_us: int, *, surely: bool = False) -> tuple[Hole, ...]:
         """Return the spans from *at_us* on, in order, whose rows may have expired, or that are before any generation.
 
@@ -303,20 +329,17 @@ class Source:
         now_us = self.now_us() if surely else self.latest_us()
         return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
-    def missed(self, at_us: int, end_us: int, *, since_us: int = 0, doubting: bool = False) -> Hole | None:
+    def missed(self, at_us: int, end_us: int, promise: Promise | None = None) -> Hole | None:
         """Return the first span from *at_us* to *end_us* whose rows a reader may miss, by the fastest clock, or None.
 
-        *since_us*: rows that had expired by then are not missed. *doubting*: see ``Lifetimes.doubting``.
+        *promise*: None if all rows are promised, with the TTLs that are known.
         """
-        lifetimes = self.lifetimes.doubting() if doubting else self.lifetimes
-        for hole in lifetimes.missing(at_us, self.latest_us(), self.generations[0].start_us):
-            start_us = hole.start_us
-            gone = next(lifetimes.holes(start_us, since_us), None)
-            if gone is not None and gone.start_us <= start_us:
-                start_us = gone.end_us
-            if start_us < min(hole.end_us, end_us):
-                return attrs.evolve(hole, start_us=start_us)
-        return None
+        promise = Promise(self.lifetimes) if promise is None else promise
+        return promise.lost(at_us, end_us, self.latest_us(), self.generations[0].start_us)
+
+    def doubting(self) -> Lifetimes:
+        """Return the lifetimes, see ``Lifetimes.doubting``."""
+        return self.lifetimes.doubting(self.table.ttl_s)
 
     def remaining_us(self, at_us: int) -> int:
         """Return the first time from *at_us* on whose rows a node may still return, by the slowest clock.
@@ -348,7 +371,7 @@ class Source:
         Rows of unknown TTL that are older than a day are left out, because a start before them could not be promised.
         """
         began_us = self._began_us()
-        oldest_us = max(began_us, self.lifetimes.doubting().oldest_us(self.latest_us()))
+        oldest_us = max(began_us, self.doubting().oldest_us(self.latest_us()))
         return oldest_us if oldest_us == began_us else min(oldest_us + self.edge_us, self.now_us())
 
     def oldest(self) -> EventID:
@@ -387,16 +410,22 @@ class Source:
         """
         return (self.at_time(None), False) if after is None else (self.resume(after, on_expired), after != "")
 
-    def begin_at(self, time_us: int) -> tuple[EventID, int]:
-        """Return where a read of all rows from *time_us* on begins. Those that had expired by the second result are not
-        promised: the log did not exist when they could have been written.
+    def begin_at(self, time_us: int) -> EventID:
+        """Return where a read of all rows from *time_us* on begins.
+
+        If the TTL of the first ones is not known, because the table was altered since, the current TTL is assumed.
         """
         at = self.at(max(time_us, self._began_us()))
-        created_us = self.table.log_created_us
-        if created_us is None or at.exact_us >= created_us - SETTLING_US:
-            return at, 0
-        ttl_s = self.lifetimes.doubting().ttl_at(created_us)
-        return at, created_us - SETTLING_US + ttl_s * 1_000_000 if ttl_s else 0
+        if at.exact_us < self.lifetimes.unknown_until_us():
+            log.warning(
+                "%s was altered at %s, after the start of the read, and the schema does not show the former TTL; the "
+                "current one of %s s is assumed, so if the former one was shorter, changes may be lost",
+                self.table.full_name,
+                f"{datetime_of(self.lifetimes.unknown_until_us()):%Y-%m-%d %H:%M:%S} UTC",
+                self.table.ttl_s,
+            )
+            self.lifetimes = self.lifetimes.assuming(self.table.ttl_s)
+        return at
 
     def at_time(self, time: datetime | None) -> EventID:
         """Return the cursor that starts at *time* (aware), or at the oldest row that may exist.

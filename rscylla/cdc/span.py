@@ -10,18 +10,17 @@ from collections.abc import Iterator
 
 import attrs
 
-from .._timeuuid import datetime_of, format_time, ticks_of, ticks_to_us
+from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
-from ..errors import CursorExpired
 from .driver import ReadSession
+from .lifetimes import Promise
 from .pages import Page
 from .query import group_streams
 from .rows import Layout, Layouts, new_rows
 from .scan import Limits, LogScan, TooMuch, TooSlow
-from .source import log_id_of
 from .table import LoggedTable, reread_table
 from .topology import Generation
-from .walk import LogWindow, Probe, Read, Walk, Width
+from .walk import Hole, LogWindow, Probe, Read, Walk, Width
 
 __all__ = ["Span", "SpanReader", "SpanShare"]
 
@@ -36,37 +35,15 @@ _NARROWEST = 64
 class Span:
     """Some streams of a table's log in a window. Can be pickled and read anywhere.
 
-    ``after``: if not empty, the position (``EventID.position``) up to which rows are left out.
-    ``first_to_expire``: when its rows were written that expire first, and when they do, by a node's clock; None if it
-    is no error that they do.
+    ``after``: if not empty, the position (``EventID.position``) up to which rows are left out. ``promise``: the rows
+    that must not be missed; None for none.
     """
 
     table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
     window: LogWindow
     streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
-    first_to_expire: tuple[int, int] | None = None
-
-    def check_read(self, session: ReadSession, *, clock: Clock, stop: Stop) -> None:
-        """Check that its rows, which were read just now, are of its log, and that none had expired. Blocks on a query.
-
-        Raises:
-            CursorExpired: some may have.
-            TableChanged, TableNotFound, CDCDisabled: the log was dropped, and perhaps created again.
-            Stopped, SourceError: nodes do not answer.
-        """
-        log_id, at_us = log_id_of(session, self.table, clock, stop)
-        if log_id != self.table.log_id:
-            reread_table(session, self.table)
-        elif self.first_to_expire is not None and at_us > self.first_to_expire[1]:
-            start_us, kept_us = self.first_to_expire
-            end_us = min(start_us + at_us - kept_us, self.window.end_us)
-            raise CursorExpired(
-                f"rows of the log of {self.table.full_name} from {format_time(start_us)} to {format_time(end_us)} may "
-                "have expired before they were read; start later, read with more executors, or set a longer TTL",
-                gap_from=datetime_of(start_us),
-                gap_to=datetime_of(end_us),
-            )
+    promise: Promise | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen
@@ -82,11 +59,11 @@ class SpanShare:
     part: int
     parts: int
     after: bytes = b""
-    first_to_expire: tuple[int, int] | None = None
+    promise: Promise | None = attrs.field(default=None, repr=False)
 
     def of(self, streams: tuple[bytes, ...]) -> Span:
         """Return the span; *streams* are all streams of the generation, as ``Topology.streams`` returns them."""
-        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after, self.first_to_expire)
+        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after, self.promise)
 
 
 def share_of(streams: tuple[bytes, ...], part: int, parts: int) -> tuple[bytes, ...]:
@@ -104,12 +81,14 @@ class SpanReader:
     def __init__(self, session: ReadSession, span: Span, *, clock: Clock, limits: Limits, stop: Stop) -> None:
         self._session = session
         self._span = span
+        self._clock = clock
         self._stop = stop
         self._limits = limits
         table = span.table
         self._groups = group_streams(span.streams, replicas_of=session.replicas_of(table.keyspace))
         self._scan = LogScan(session, table.keyspace, table.name, clock=clock, limits=limits, stop=stop)
         self._layouts = Layouts(self._reread)
+        self._done: list[tuple[int, int, float]] = []
         self.table = table
         """The base table as it was last read."""
 
@@ -133,6 +112,26 @@ class SpanReader:
             SourceError: reading failed.
         """
         return self._read(whole=True)
+
+    def lost(self, now_us: int) -> Hole | None:
+        """Return the span of the promised rows that may have expired before they were read, or None.
+
+        Args:
+            now_us: the time now by the clock by which rows expire, in microseconds. Windows are read in order of time,
+                so the first ones may have expired by now although they were read in time.
+        """
+        promise, monotonic = self._span.promise, self._clock.monotonic()
+        found = [
+            attrs.evolve(hole, end_us=min(hole.end_us, end_us))
+            for start_us, end_us, read_at in self._done
+            if promise and (hole := promise.lost(start_us, end_us, now_us - round((monotonic - read_at) * 1e6)))
+        ]
+        return attrs.evolve(found[0], end_us=found[-1].end_us) if found else None
+
+    def _note_done(self, start_us: int, end_us: int) -> None:
+        """Note that the rows between the two times have been read just now, or are known not to exist."""
+        if self._span.promise is not None:
+            self._done.append((start_us, end_us, self._clock.monotonic()))
 
     def _read(self, *, whole: bool) -> Iterator[list[Page]]:
         """Yield the pages of each window with rows; unless *whole*, in several lists."""
@@ -167,10 +166,12 @@ class SpanReader:
                         walk = walk.too_much(step, slow=isinstance(e, TooSlow), fitting_us=e.fitting_us)
                         continue
                     walk = walk.read(step, rows, size)
+                    self._note_done(step.window.start_us, step.window.end_us)
                     if pages:
                         yield pages
                 case Probe() as step:
                     walk = walk.probed(step, self._scan.first_us(step.window, self._groups))
+                    self._note_done(step.window.start_us, walk.at_us)
                 case _:
                     return
 

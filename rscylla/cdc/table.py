@@ -394,16 +394,19 @@ def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str
 
 
 def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.UUID | None, int]:
-    """Return the id of the log of a base table, and the time of the node that knows it, in microseconds.
+    """Return the id of the log of a base table, None if there is none, and the time of a node, in microseconds.
 
-    If the log does not exist: None, and 0. Blocks on one query.
+    Blocks on one query, or on two if there is none.
     """
+    doing = f"looking up table {quote_name(keyspace)}.{quote_name(table)}"
     found = session.rows(
         "SELECT id, toUnixTimestamp(now()) FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
         (keyspace, table + LOG_SUFFIX),
-        doing=f"looking up table {quote_name(keyspace)}.{quote_name(table)}",
+        doing=doing,
     )
-    return (found[0][0], found[0][1] * 1000) if found else (None, 0)
+    if not found:
+        found = [(None, session.rows("SELECT toUnixTimestamp(now()) FROM system.local", doing=doing)[0][0])]
+    return found[0][0], found[0][1] * 1000
 
 
 def logged_tables(session: ReadSession) -> dict[tuple[str, str], uuid.UUID]:

@@ -2,7 +2,8 @@
 
 ``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
 The end of a batch also has ``ttl`` if it is known: the TTL in seconds of rows that are written then, 0 for none,
-because the schema no longer contains this TTL once the table is altered. It has ``since`` while there are rows that had
+because the schema no longer contains this TTL once the table is altered. An initial offset has it if it is assumed, for
+a start at a time before the table was altered. The end has ``since`` while there are rows that had
 expired then, which is at most a minute after a query from "earliest" planned its first batch: no reader expects them.
 ``gen`` is the generation of the last rows before *t*, in milliseconds since the epoch, so that an offset is a cursor.
 

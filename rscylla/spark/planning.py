@@ -11,6 +11,7 @@ import attrs
 from .._timeuuid import datetime_of, format_time
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
 from ..cdc.count import RowCounter
+from ..cdc.lifetimes import Promise
 from ..cdc.query import by_replicas
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
@@ -18,7 +19,7 @@ from ..cdc.span import Span, SpanShare, share_of
 from ..cdc.spanbatches import statement_of
 from ..cdc.table import telling_if_gone
 from ..cdc.topology import Generation, generation_at
-from ..cdc.walk import Hole, LogWindow, windows_between
+from ..cdc.walk import LogWindow, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
 from ..event import EventID
@@ -64,14 +65,10 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
 
 @attrs.frozen
 class Start:
-    """Where a read starts.
-
-    ``promised``: whether the loss of rows after it is an error, except for those that had expired by ``since_us``.
-    """
+    """Where a read starts, and whether the loss of rows after it is an error."""
 
     at: EventID
     promised: bool = True
-    since_us: int = 0
 
 
 class Plan:
@@ -106,8 +103,9 @@ class Plan:
         if position.name == "latest":
             return Start(self.source.at(self.watermark_us()))
         if position.time_us is not None:
-            at, since_us = self.source.begin_at(position.time_us)
-            return Start(at, since_us=since_us)
+            at = self.source.begin_at(position.time_us)
+            self._check_kept(position.time_us, at.exact_us, self._promise(0))
+            return Start(at)
         policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
         with telling_if_gone(self.source.reread_table):
             return Start(*self.source.begin(position.cursor or None, policy))
@@ -186,7 +184,7 @@ class Plan:
 
         Args:
             after: if not empty, the position of the row after which to start.
-            promised, since_us: see ``Start``.
+            promised: whether the loss of rows is an error, except for those that had expired by *since_us*.
             most_us: the longest span; None for any.
 
         Raises:
@@ -195,7 +193,14 @@ class Plan:
         """
         source, options = self.source, self.options
         generations = source.generations_until(end_us, options.lag_us)
-        start_us = self._within_ttl(start_us, end_us, promised=promised, since_us=since_us)
+        promise = self._promise(since_us) if promised else None
+        if promise is not None:
+            self._check_kept(start_us, end_us, promise)
+        start_us = source.remaining_us(start_us)
+        if not options.fail_on_data_loss:
+            promise = None
+        elif promise is not None:  # an executor asks one node for its time
+            promise = attrs.evolve(promise, ahead_us=source.latest_us() - source.now_us())
         windows = windows_between(generations, start_us, end_us)
         spans: list[Span | SpanShare] = []
         shipped = 0
@@ -214,14 +219,13 @@ class Plan:
             shipped += pieces * (count or 0)
             shares: list[SpanShare] = []
             for piece in _cut(window, pieces):
-                first = self._first_to_expire(piece, since_us) if promised else None
-                shares += (SpanShare(source.table, piece, part, parts, after, first) for part in range(parts))
+                shares += (SpanShare(source.table, piece, part, parts, after, promise) for part in range(parts))
             if streams is None or shipped > MOST_STREAMS:
                 spans += shares
             else:
                 near = self._neighbors(streams)
                 groups = [share_of(near, part, parts) for part in range(parts)]
-                spans += (Span(s.table, s.window, groups[s.part], s.after, s.first_to_expire) for s in shares)
+                spans += (Span(s.table, s.window, groups[s.part], s.after, s.promise) for s in shares)
         return spans
 
     def _neighbors(self, streams: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -241,33 +245,26 @@ class Plan:
         if ttl_s is not None:
             self.source.lifetimes = self.source.lifetimes.knowing(ttl_s)
 
-    def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
-        """Return *start_us*, or where the rows continue if those at *start_us* have expired and may be skipped."""
-        if promised:
-            lost = self.source.missed(start_us, end_us, since_us=since_us, doubting=True)
-            if lost is not None:
-                self._report_lost(lost)
-        return self.source.remaining_us(start_us)
+    def _promise(self, since_us: int) -> Promise:
+        """Return the promise of all rows, except for those that had expired by *since_us*."""
+        return Promise(self.source.doubting(), self.source.born_us(), since_us)
 
-    def _first_to_expire(self, window: LogWindow, since_us: int) -> tuple[int, int] | None:
-        """Return ``Span.first_to_expire`` of *window*, for the clock of any node."""
-        first = self.source.lifetimes.doubting().first_to_expire(window.start_us, window.end_us, since_us)
-        if first is None or not self.options.fail_on_data_loss:
-            return None
-        return first[0], first[1] - (self.source.latest_us() - self.source.now_us())
+    def _check_kept(self, start_us: int, end_us: int, promise: Promise) -> None:
+        """Report it if promised rows between the two times may have expired.
 
-    def _report_lost(self, lost: Hole) -> None:
-        table, gap_from, gap_to = self.source.table, datetime_of(lost.start_us), datetime_of(lost.end_us)
-        text = (
-            f"the log of {table.full_name} keeps {table.ttl_s} s: changes from "
-            f"{gap_from:%Y-%m-%d %H:%M:%S} to {gap_to:%Y-%m-%d %H:%M:%S} UTC may be lost"
-        )
+        Raises:
+            CursorExpired: they may, and ``failOnDataLoss`` is true.
+        """
+        lost = self.source.missed(start_us, end_us, promise)
+        if lost is None:
+            return
+        text = promise.told(self.source.table, lost)
         if self.options.fail_on_data_loss:
             raise CursorExpired(
                 f"{text}; start later (a query: with a new checkpoint, after a repair of the data that it wrote), or "
                 "set the option failOnDataLoss to false to read the remaining rows",
-                gap_from=gap_from,
-                gap_to=gap_to,
+                gap_from=datetime_of(lost.start_us),
+                gap_to=datetime_of(lost.end_us),
             )
         log.error("%s; continuing with the remaining rows because failOnDataLoss is false", text)
 

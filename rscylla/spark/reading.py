@@ -7,16 +7,17 @@ from typing import Any, NoReturn
 
 import attrs
 
+from .._timeuuid import datetime_of
 from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
 from ..cdc.driver import ReadSession
 from ..cdc.scan import Limits
-from ..cdc.source import streams_of
+from ..cdc.source import check_log, streams_of
 from ..cdc.span import Span, SpanReader, SpanShare
 from ..cdc.table import LoggedTable, reread_table, telling_if_gone
 from ..cdc.topology import Generation
 from ..clock import Stop, SystemClock
-from ..errors import TableChanged
+from ..errors import CursorExpired, TableChanged
 from ..types import Digits
 from .options import Connection
 from .session import session_for, topology_of
@@ -78,9 +79,22 @@ class SpanRead:
                 strict=self.strict,
                 on_lost_keys=_refuse_lost_keys,
             )
-            span.check_read(session, clock=clock, stop=stop)
+            _check_kept(reader, span, check_log(session, span.table, clock, stop))
         finally:
             stop.set()  # Spark may stop reading early
+
+
+def _check_kept(reader: SpanReader, span: Span, now_us: int) -> None:
+    lost = reader.lost(now_us)
+    if lost is not None:
+        assert span.promise is not None
+        raise CursorExpired(
+            f"{span.promise.told(span.table, lost)}, because they expired before an executor read them; read them "
+            "sooner or with more executors, start later, or set the option failOnDataLoss to false to read the "
+            "remaining rows",
+            gap_from=datetime_of(lost.start_us),
+            gap_to=datetime_of(lost.end_us),
+        )
 
 
 def _refuse_lost_keys(table: LoggedTable) -> NoReturn:

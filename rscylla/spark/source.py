@@ -248,7 +248,6 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             end_us,
             after=after,
             promised=start.promised,
-            since_us=start.since_us,
             most_us=options.window_us,
         )
         return [InputPartition(span) for span in spans]
@@ -288,7 +287,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         at = start.at
         after = at.position if at.is_row else b""
         chosen = (self._options.start.name or "given") if start.promised else "earliest"
-        return Offset(plan.log_id, at.exact_us, at.generation, after, chosen, since_us=start.since_us).as_json()
+        lifetimes = plan.source.lifetimes
+        ttl_s = lifetimes.ttl_at(at.exact_us) if at.exact_us < lifetimes.assumed_until_us else None
+        return Offset(plan.log_id, at.exact_us, at.generation, after, chosen, ttl_s=ttl_s).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger
@@ -344,7 +345,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
-        if next(lifetimes.doubting().holes(end_us, since_us), None) is None:
+        if next(source.doubting().holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
         end = Offset(plan.log_id, end_us, generation, after, begin=begin, ttl_s=ttl_s, since_us=since_us)

@@ -487,6 +487,25 @@ def test_rows_that_expire_before_they_are_read_are_an_error_unless_they_may(
     assert "changes may be lost" in caplog.text
 
 
+@only_vnodes
+def test_rows_that_expire_after_they_were_read_are_not_lost(world: World) -> None:
+    """A window is read in parts, which may take longer than its first rows have left."""
+    world.clock.advance(31)
+    list(world.windows(TO_HEAD))
+    began_us = world.clock.now_us()
+    world.write(100, every=30)
+    world.clock.advance(31)
+    limits = {"limits": rscylla.Limits(window_rows=25, in_flight=1)}
+    _, rows = next(world.windows(TO_HEAD, stream=limits))
+    assert rows.window.end_us - rows.window.start_us > 3_000_000_000
+    count = 0
+    for batch in rows:
+        count += batch.num_rows
+        world.clock.advance(20 * batch.num_rows)
+    assert count == 100
+    assert world.clock.now_us() > began_us + 3_600_000_000, "the first rows have expired by now"
+
+
 # ---------------------------------------------------------------- other libraries
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField,
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, parse_time, us_of
 from rscylla.cdc import columnar, spanbatches
+from rscylla.cdc import source as cdc_source
 from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.cdc.pages import Page
 from rscylla.cdc.scan import Limits
@@ -807,6 +808,95 @@ def test_nothing_is_lost_of_the_time_before_there_was_a_log(world: World) -> Non
         assert -60_000_000 <= us_of(caught.value.gap_from) - created_us <= 0
 
 
+def test_a_shorter_ttl_does_not_hide_what_is_lost_after_a_start_before_the_log(world: World) -> None:
+    world.session.execute("CREATE TABLE ks.young (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
+    start_us = world.clock.now_us() - 3_600_000_000
+    world.clock.advance(600)
+    altered_us = world.clock.now_us()
+    world.session.execute("ALTER TABLE ks.young WITH cdc = {'enabled': true, 'ttl': 60}")
+    world.session.execute("INSERT INTO ks.young (pk, v) VALUES (1, 1)")
+    world.clock.advance(200)
+    early = {"table": "young", "startingPosition": format_time(start_us)}
+    stream = world.stream(**early)
+    first = stream.initialOffset()
+    for plan in (
+        lambda: planned(world, **early),
+        lambda: stream.partitions(first, passed_through_a_checkpoint(stream.latestOffset(first, ALL))),
+    ):
+        with pytest.raises(CursorExpired) as caught:
+            plan()
+        # The rows from before it are assumed to have had the same TTL.
+        assert -60_000_000 <= us_of(caught.value.gap_from) - (altered_us - 600_000_000) <= 0
+        assert us_of(caught.value.gap_to) == altered_us
+
+
+def test_the_former_ttl_of_rows_after_a_start_is_assumed_to_be_that_of_now(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_us = world.clock.now_us()
+    world.write(1)
+    world.clock.advance(2 * 3600)
+    world.session.execute("ALTER TABLE ks.t ADD w int")
+    world.write(1)
+    world.clock.advance(100)
+    at = {"startingPosition": format_time(start_us)}
+    stream = world.stream(**at)
+    first = passed_through_a_checkpoint(stream.initialOffset())
+    assert first["ttl"] == 3600
+    for plan in (
+        lambda: planned(world, **at),
+        lambda: stream.partitions(first, stream.latestOffset(first, ALL)),
+    ):
+        with pytest.raises(CursorExpired, match=r"ks\.t keeps 3600 s \(assumed, .* may be lost; start later") as caught:
+            plan()
+        assert us_of(caught.value.gap_from) == start_us
+    assert caplog.text.count("was altered at") == 2, "once for each reader"
+    assert "the current one of 3600 s is assumed, so if the former one was shorter, changes may be lost" in caplog.text
+    caplog.clear()
+    later = format_time(world.clock.now_us() - 3_000_000_000)
+    assert [row["ck"] for row in rows_of(*planned(world, startingPosition=later))] == [1]
+    assert "changes may be lost" in caplog.text, "of the 48 minutes before the table was altered"
+
+
+@pytest.mark.parametrize("how", ["batch", "stream", "earliest"])
+def test_rows_without_a_ttl_are_never_lost(world: World, how: str) -> None:
+    start = "earliest" if how == "earliest" else format_time(world.clock.now_us())
+    alter(world, 0)
+    world.write(2)
+    world.session.execute("ALTER TABLE ks.t ADD w int")
+    world.clock.advance(3 * 86_400)
+    if how == "batch":
+        assert len(rows_of(*planned(world, startingPosition=start))) == 2
+        return
+    query = Query(world, world.stream(startingPosition=start, maxWindowsPerTrigger=1, windowSpan="1h"))
+    for _ in range(3):
+        assert query.run_batch(ReadMaxFiles(1))
+        world.clock.advance(86_400)
+    while query.run_batch():
+        pass
+    assert len(query.rows) == 2
+
+
+@pytest.mark.parametrize("world", ["tablets"], indirect=True)
+def test_a_start_among_streams_that_tablets_no_longer_have_is_a_gap_from_there(world: World) -> None:
+    world.clock.advance(60)
+    start_us = world.clock.now_us()
+    world.write(2)
+    switch(world)
+    world.clock.advance(2 * 3600)
+    world.write(1)
+    world.clock.advance(60)
+    log = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe()
+    assert log.generations[0].start_us > start_us, "the streams of the start are no longer listed"
+    at = {"startingPosition": format_time(start_us)}
+    for plan in (lambda: planned(world, **at), lambda: world.stream(**at).initialOffset()):
+        with pytest.raises(CursorExpired, match="may be lost; start later") as caught:
+            plan()
+        assert us_of(caught.value.gap_from) == start_us
+        assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_600_000_000)
+    assert [row["ck"] for row in rows_of(*planned(world, **at, failOnDataLoss=False))] == [2]
+
+
 def alter(world: World, ttl_s: int) -> None:
     world.session.execute(f"ALTER TABLE ks.t WITH cdc = {{'enabled': true, 'ttl': {ttl_s}}}")
 
@@ -1135,12 +1225,76 @@ def test_rows_that_expire_between_plan_and_read_are_an_error_if_they_were_promis
     ]
     assert len(rows_of(*promised)) == 5
     world.clock.advance(3600)
-    with pytest.raises(CursorExpired, match=f"rows of the log of ks.t from {start} to .* may have expired before") as e:
+    with pytest.raises(CursorExpired, match=r"ks\.t keeps 3600 s: .* may be lost, because they expired before an") as e:
         rows_of(*promised)
     assert e.value.gap_from is not None
     assert format_time(us_of(e.value.gap_from)) == start
     for reader, partitions in others:
         assert rows_of(reader, partitions) == []
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_rows_that_expire_after_they_were_read_are_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """A span is read window by window, which may take longer than its first rows have left."""
+    rows_a_window = 25 if mode == "changes" else 5  # a fifth of that, where windows are held as a whole
+    monkeypatch.setattr(reading, "Limits", partial(Limits, window_rows=rows_a_window, in_flight=1))
+    monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 1)
+    start_us = world.clock.now_us()
+    world.write(100, every=timedelta(seconds=30))
+    world.clock.advance(100)
+    options = {"mode": mode, "parallelism": 1, "startingPosition": format_time(start_us)}
+    reader, [partition] = planned(world, **options)
+    rows = batches = 0
+    for batch in reader.read(partition):
+        rows, batches = rows + batch.num_rows, batches + 1
+        world.clock.advance(20 * batch.num_rows)
+    assert rows == 100
+    assert batches > 10
+    assert world.clock.now_us() > start_us + 3_600_000_000, "the first rows have expired by now"
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_rows_that_expire_while_others_are_read_are_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    rows_a_window = 25 if mode == "changes" else 5  # a fifth of that, where windows are held as a whole
+    monkeypatch.setattr(reading, "Limits", partial(Limits, window_rows=rows_a_window, in_flight=1))
+    monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 1)
+    start_us = world.clock.now_us()
+    world.write(100, every=timedelta(seconds=30))
+    world.clock.advance(100)
+    reader, [partition] = planned(world, mode=mode, parallelism=1, startingPosition=format_time(start_us))
+    seen: list[int] = []
+
+    def read() -> None:
+        for batch in reader.read(partition):
+            seen.extend(time.timestamp() for time in batch.column("cdc_timestamp").to_pylist())
+            if len(seen) >= 40 > len(seen) - batch.num_rows:
+                world.clock.advance(3600)
+
+    with pytest.raises(CursorExpired, match="because they expired before an executor read them") as caught:
+        read()
+    assert 40 <= len(seen) < 100
+    gap_from, gap_to = caught.value.gap_from, caught.value.gap_to
+    assert abs(gap_from.timestamp() - seen[39]) <= 300
+    assert gap_to.timestamp() == start_us / 1e6 + 3070, "all that was read later had expired"
+
+
+def test_rows_that_expired_are_lost_although_a_node_did_not_know_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its schema was outdated: another node says that the log is the same, and the rows have expired all the same."""
+    start = format_time(world.clock.now_us())
+    world.write(5)
+    world.clock.advance(100)
+    reader, partitions = planned(world, startingPosition=start)
+    world.clock.advance(3600)
+    known = cdc_source.read_log_id
+    monkeypatch.setattr(cdc_source, "read_log_id", lambda *given: (None, known(*given)[1]))
+    with pytest.raises(CursorExpired, match="because they expired before"):
+        rows_of(reader, partitions)
 
 
 def test_a_log_that_was_created_again_is_named_if_a_query_of_it_is_refused(world: World) -> None:

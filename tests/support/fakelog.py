@@ -259,6 +259,7 @@ class FakeLog:
             raise driver.translate(error, doing)
         given = tuple(values)
         if "FROM system.local" in cql:
+            host = self.nodes[0] if host is None else host
             if host.skew_us is None:
                 raise driver.translate(OSError("down"), doing)
             return [((self.clock.now_us() + host.skew_us) // 1000,)]

@@ -10,8 +10,9 @@ from fakelog import NOW_US, SECOND, log_time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.cdc.lifetimes import Lifetimes
+from rscylla.cdc.lifetimes import Lifetimes, Promise
 from rscylla.cdc.table import LoggedTable
+from rscylla.cdc.walk import Hole
 from rscylla.event import EventID
 
 HOUR = 3600 * SECOND
@@ -73,17 +74,33 @@ def test_a_moment_lies_in_a_hole_exactly_if_its_rows_have_expired(found: Lifetim
     assert holes == sorted(holes, key=lambda h: h.start_us)
 
 
-@given(lifetimes(), st.integers(0, 40), st.integers(0, 20), st.integers(0, 60))
-def test_the_first_rows_to_expire_are_those_that_lived_and_have_the_least_time_left(
-    found: Lifetimes, at_s: int, span_s: int, since_s: int
+@given(
+    st.builds(Promise, lifetimes(), *[st.integers(0, 60).map(lambda s: s * SECOND)] * 2, st.integers(0, 3)),
+    st.integers(0, 40),
+    st.integers(0, 20),
+    st.integers(0, 60),
+)
+def test_rows_are_lost_if_they_were_promised_and_have_expired(
+    promise: Promise, at_s: int, span_s: int, now_s: int
 ) -> None:
-    def expiry_s(moment: int) -> int:
-        return moment + (found.ttl_at(moment * SECOND) or 0)
+    ttl_at = promise.lifetimes.ttl_at
 
-    mortal = [s for s in range(at_s, at_s + span_s) if found.ttl_at(s * SECOND)]
-    lived = [(expiry_s(s), s) for s in mortal if expiry_s(s) >= since_s]
-    first = found.first_to_expire(at_s * SECOND, (at_s + span_s) * SECOND, since_s * SECOND)
-    assert first == (tuple(s * SECOND for s in reversed(min(lived))) if lived else None)
+    def is_lost(moment_us: int) -> bool:
+        expires_us = moment_us + (ttl_at(moment_us) or now_s + 1) * SECOND
+        is_promised = moment_us >= promise.from_us and expires_us >= promise.since_us
+        return is_promised and expires_us < now_s * SECOND + promise.ahead_us
+
+    moments = range(at_s * SECOND, (at_s + span_s) * SECOND, SECOND // 2)
+    lost = promise.lost(at_s * SECOND, (at_s + span_s) * SECOND, now_s * SECOND)
+    found = [us for us in moments if is_lost(us)]
+    # Holes end between the moments, too, when one clock is ahead by less than they are apart.
+    if found:
+        assert lost is not None
+        assert lost.start_us <= found[0] < lost.end_us
+        assert lost.ttl_s == ttl_at(found[0])
+        assert all(is_lost(us) for us in moments if lost.start_us <= us < lost.end_us)
+    elif lost is not None:
+        assert not [us for us in moments if lost.start_us <= us < lost.end_us]
 
 
 @given(lifetimes(), st.integers(0, 60))
@@ -99,12 +116,27 @@ def test_rows_of_unknown_ttl_may_all_be_there(ttl_s: int) -> None:
     assert list(found.holes(0, NOW_US - HOUR)) == []
 
 
-@pytest.mark.parametrize(("ttl_s", "lasting_s"), [(600, 86_400), (3 * 86_400, 3 * 86_400), (0, 86_400)])
+@pytest.mark.parametrize(("ttl_s", "lasting_s"), [(600, 86_400), (3 * 86_400, 3 * 86_400), (0, 0)])
 def test_rows_of_unknown_ttl_are_doubted_after_a_day_or_the_present_ttl(ttl_s: int, lasting_s: int) -> None:
-    found = Lifetimes(((0, None), (NOW_US - HOUR, ttl_s))).doubting()
-    assert found.spans == ((0, lasting_s), (NOW_US - HOUR, ttl_s))
-    known = Lifetimes(((0, 7), (NOW_US - HOUR, ttl_s)))
-    assert known.doubting() == known
+    altered_us = NOW_US - HOUR
+    found = Lifetimes(((0, None), (altered_us, 7))).doubting(ttl_s)
+    assert found == Lifetimes(((0, lasting_s), (altered_us, 7)), assumed_until_us=altered_us)
+    known = Lifetimes(((0, 7), (altered_us, 7)))
+    assert known.doubting(ttl_s) == known
+
+
+def test_what_is_told_of_lost_rows_says_whether_their_ttl_is_assumed() -> None:
+    promise = Promise(Lifetimes(((0, None), (NOW_US, 60))).assuming(60))
+    lost = "changes from 2025-11-21 09:59:00 to 2025-11-21 10:01:40 UTC may be lost"
+    start_us, end_us = NOW_US - 60 * SECOND, NOW_US + 100 * SECOND
+    assert promise.told(table(), Hole(start_us, end_us, 60)) == (
+        f"the log of ks.t keeps 60 s (assumed, because the table was altered since): {lost}"
+    )
+    known = Promise(Lifetimes(((0, 60),)))
+    assert known.told(table(), Hole(start_us, end_us, 60)) == f"the log of ks.t keeps 60 s: {lost}"
+    assert known.told(table(), Hole(start_us, end_us)) == (
+        f"the log of ks.t no longer has streams of that time: {lost}"
+    )
 
 
 @pytest.mark.parametrize(

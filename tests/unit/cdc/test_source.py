@@ -10,7 +10,7 @@ from cassandra import OperationTimedOut, Unauthorized
 from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
 from rscylla.cdc.follow import Follower
-from rscylla.cdc.source import METADATA_EVERY_S, SETTLING_US, Source
+from rscylla.cdc.source import METADATA_EVERY_S, SETTLING_US, Source, check_log
 from rscylla.cdc.stream import Stream
 from rscylla.cdc.table import telling_if_gone
 from rscylla.cdc.walk import Hole, Width
@@ -60,8 +60,11 @@ def test_a_dropped_old_table_is_reported_at_once(old: FakeLog) -> None:
     assert old.clock.waits == []
 
 
+@pytest.mark.parametrize("executor", [False, True], ids=["by a source", "by an executor"])
 @pytest.mark.parametrize("former", [True, False], ids=["the former table", "no table"])
-def test_a_new_table_is_asked_for_again_while_a_node_may_not_know_it(log: FakeLog, former: bool) -> None:
+def test_a_new_table_is_asked_for_again_while_a_node_may_not_know_it(
+    log: FakeLog, former: bool, executor: bool
+) -> None:
     log.generation(NOW_US - 2 * HOUR, [stream_id(1)])
     log.log_id = new = id_of(NOW_US - SETTLING_US // 2)
     source = source_of(log)
@@ -76,7 +79,10 @@ def test_a_new_table_is_asked_for_again_while_a_node_may_not_know_it(log: FakeLo
         log.log_id = id_of(NOW_US - HOUR)
     else:
         log.table = "other"
-    assert source.reread_table().log_id == new
+    if executor:
+        assert check_log(source.session, source.table, log.clock, Stop()) == NOW_US
+    else:
+        assert source.reread_table().log_id == new
     assert len(log.clock.waits) > 1
 
 
