@@ -496,7 +496,8 @@ class TransactionalPublisher(KafkaPublisher):
         super()._serve(producer, timeout_s, wait=wait)
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
-            self.spoil(self._said(fatal, "the Kafka producer ended"))
+            error, ended = fatal
+            self.spoil(self._said(error, "the Kafka producer ended"), ended)
 
     def _look(self) -> None:
         """Look for acknowledgements, and commit when it is time."""

@@ -102,7 +102,7 @@ class KafkaPublisher:
         self._lock = threading.Lock()  # of the fields
         self._serving = threading.Lock()  # so that callbacks come one at a time
         self._trouble = ""
-        self._fatal: KafkaError | None = None
+        self._fatal: tuple[KafkaError, Producer] | None = None
         self._refusal: KafkaError | None = None
         self._apart_until: float | None = None  # while each record is in a request of its own
         self._clock = SystemClock()
@@ -265,8 +265,9 @@ class KafkaPublisher:
     def _erred(self, error: KafkaError) -> None:
         """Note what librdkafka reports outside of records."""
         is_fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001
-        if is_fatal and self._served in (None, self._producer):  # one that ended has been replaced
-            self._fatal = error
+        producer = self._producer
+        if is_fatal and self._served in (None, producer):  # one that ended has been replaced
+            self._fatal = error, producer
         known = error.code() in DOWN or error.code() in REFUSED
         if known and (not self._trouble or error.code() == KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
             self._trouble = f"Kafka does not answer: {error.str()}"
@@ -294,7 +295,7 @@ class KafkaPublisher:
             if fatal is None and refusal is None:
                 return
             if fatal is not None and refusal is None:
-                log.warning("the Kafka producer ended with %s; another one begins", fatal.str())
+                log.warning("the Kafka producer ended with %s; another one begins", fatal[0].str())
             if refusal is not None:
                 log.warning(
                     "Kafka refused a request with %s; records are sent one by one, until none was refused for %g s. If "
@@ -346,7 +347,7 @@ class KafkaPublisher:
                 producer.poll(timeout_s)
             except KafkaException as error:  # how it tells of a fatal error
                 if producer is self._producer:
-                    self._fatal = error.args[0]
+                    self._fatal = error.args[0], producer
             finally:
                 self._server, self._served = 0, None
                 self._serving.release()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bulkstream import BulkStream
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from mockkafka import END_TRANSACTION, PRODUCE, MockKafka
 from outcomes import Outcome
 from prometheus_client import CollectorRegistry
@@ -461,6 +461,21 @@ def test_a_record_of_an_earlier_session_does_not_end_the_next_one(stores: Stores
     store.flush()
     assert publisher.session == session
     assert [record.cursor for record in store.list_cursors()] == ["1"]
+
+
+def test_a_fatal_error_of_the_producer_of_an_earlier_session_does_not_end_the_next_one(stores: Stores) -> None:
+    """It may be noted while the thread that noted it has not acted on it, and another one begins a session."""
+    store = stores.open()
+    assert store.get_cursor("c") == ""
+    publisher, fatal = store.publisher("c"), KafkaError(KafkaError._FATAL)
+    former = Producer(stores.config)
+    publisher._fatal = fatal, former
+    publisher._serve(former, 0)
+    publisher.check()
+    publisher._fatal = fatal, publisher._producer
+    publisher._serve(publisher._producer, 0)
+    with pytest.raises(PublishFailed, match="the Kafka producer ended"):
+        publisher.check()
 
 
 def test_what_an_earlier_session_did_not_save_is_not_committed_while_cursors_are_read(
