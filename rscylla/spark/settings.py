@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import utils
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession
 
 __all__ = ["planned_quickly", "unless_set", "with_setting", "without_call_sites"]
 
@@ -63,9 +61,13 @@ def without_call_sites() -> Iterator[None]:
 
     It takes ten more calls of Java for each expression, and half of the time of a plan; only errors of expressions show
     it, and those of this package have none. The setting ``spark.python.sql.dataFrameDebugging.enabled`` is read once in
-    a process, into the variable that is set here. Without this variable, the block takes longer, and that is all.
+    a process, into the variable that is set here, so meanwhile it holds for expressions of other threads, too. Without
+    this variable, the block takes longer, and that is all.
     """
-    if getattr(utils, _NOTES, None) is not True:
+    notes = getattr(utils, _NOTES, False)
+    if notes is None and SparkSession.getActiveSession() is not None:  # without a session, it would be False for ever
+        notes = utils.is_debugging_enabled()
+    if notes is not True:
         yield
         return
     setattr(utils, _NOTES, False)

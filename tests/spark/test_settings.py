@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import utils
+from pyspark.sql import SparkSession
 
 from rscylla.spark.settings import unless_set, with_setting, without_call_sites
 
@@ -82,3 +83,17 @@ def test_where_expressions_are_made_is_not_noted_in_a_block_and_is_afterwards(mo
     monkeypatch.delattr(utils, "_enable_debugging_cache")
     with without_call_sites():
         assert not hasattr(utils, "_enable_debugging_cache"), "a PySpark without it"
+
+
+@pytest.mark.parametrize("with_session", [True, False])
+def test_the_first_block_of_a_process_finds_out_whether_expressions_are_noted(
+    monkeypatch: pytest.MonkeyPatch, with_session: bool
+) -> None:
+    monkeypatch.setattr(utils, "_enable_debugging_cache", None)
+    active = Played() if with_session else None
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: active)
+    with without_call_sites():
+        if with_session:
+            assert not utils.is_debugging_enabled()
+    # Without a session, PySpark would note the default of no session, and keep it.
+    assert utils._enable_debugging_cache is (True if with_session else None)
