@@ -125,8 +125,10 @@ class Plan:
         end_us = self.options.end.time_us
         if end_us is None:
             return complete_us
-        if 0 < end_us - complete_us <= CLOCKS_DIFFER_US:
-            SystemClock().wait(Stop(), (end_us - complete_us) / 1e6)
+        most_us = CLOCKS_DIFFER_US
+        while 0 < (left_us := end_us - complete_us) <= most_us:
+            SystemClock().wait(Stop(), left_us / 1e6)
+            most_us -= left_us
             complete_us = self.watermark_us()
         if end_us > complete_us:
             raise ConfigError(

@@ -1398,6 +1398,22 @@ def test_an_end_that_was_complete_by_another_sample_of_the_clocks_is_waited_for(
     assert world.clock.now_us() - begun_us == pytest.approx(1_500_000, abs=100_000)
 
 
+def test_an_end_is_waited_for_again_if_the_clocks_are_still_before_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait may end early by the clock of a node."""
+    samples = iter([1_500_000, 400_000, 0])
+    end_us = world.clock.now_us()
+    monkeypatch.setattr(planning.Plan, "watermark_us", lambda plan: end_us - next(samples))
+    plan = planning.Plan(world.stream(endingPosition=format_time(end_us))._options)
+    begun_us = world.clock.now_us()
+    assert plan.batch_end_us() == end_us
+    assert world.clock.now_us() - begun_us == pytest.approx(1_900_000, abs=1)
+    samples = iter([1_500_000, 1_000_000])
+    with pytest.raises(ConfigError, match=r"endingPosition is 1\.000 s after the complete part"):
+        plan.batch_end_us()
+
+
 def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
     world.clock.advance(60)
     early = format_time(world.clock.now_us() - 27_000_000)
