@@ -148,7 +148,7 @@ def connect(
         raise ConfigError("no host to connect to; give at least one, such as 127.0.0.1:9042")
     if tls is not None and (tls_ca is not None or tls_cert is not None or tls_key is not None):
         raise ConfigError("tls= and the files tls_ca, tls_cert, and tls_key exclude each other")
-    if not isinstance(port, int) or not 0 < port < 65536:
+    if type(port) is not int or not 0 < port < 65536:
         raise ConfigError(f"port must be a whole number from 1 to 65535, not {port!r}")
     points = [_endpoint(host, port) for host in hosts]
     policy = DCAwareRoundRobinPolicy(local_dc) if local_dc else RoundRobinPolicy()

@@ -409,7 +409,7 @@ def test_a_full_connection_is_left_to_the_driver(followed: Followed, monkeypatch
     assert [(connection, connection.in_flight) for connection, _ in busy] == busy
 
 
-@pytest.mark.parametrize("port", [0, 65_536, "9042"])
+@pytest.mark.parametrize("port", [0, 65_536, "9042", True])
 def test_a_port_out_of_range_is_refused_before_anything_is_asked(port: Any) -> None:
     with pytest.raises(rscylla.ConfigError, match=f"^port must be a whole number from 1 to 65535, not {port!r}$"):
         rscylla.connect(port=port)

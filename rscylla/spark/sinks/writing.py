@@ -131,9 +131,10 @@ class RowsWriter(TableWriter):
             if name in keys:
                 _check_key(name, keys[name], of, table)
             if _holds_null(of, types[name]):
+                hint = f", such as by array_compact({name})" if isinstance(of, list) and None in of else ""
                 raise CannotReplicate(
                     f"a row for {table} has a null inside a collection of the column {name!r}, where CQL has none; "
-                    f"remove it, such as by array_compact({name})"
+                    f"remove it{hint}"
                 )
             return None if of is None else tried(encode, name, of, table)
 
