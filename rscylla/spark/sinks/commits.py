@@ -60,6 +60,9 @@ _DIRECTORIES = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """The setting of the tasks in which VACUUM lists directories: 10,000, unless it is set. A MergeTable has few."""
 
 
+_KEPT = timedelta(days=7)
+"""The age of snapshots of Iceberg that a vacuum keeps, unless it is told."""
+
 _OWN_RETENTION = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
 """The setting by which VACUUM keeps files for the time of the table's property, whatever time it is given but zero."""
 
@@ -205,7 +208,7 @@ class CommitLog:
     def compact(self, shape: Shape) -> None:
         raise ConfigError(f"the format of the table {self._name} has no compaction known to rscylla")
 
-    def vacuum(self, keep: timedelta) -> None:
+    def vacuum(self, keep: timedelta | None) -> None:
         raise ConfigError(f"the format of the table {self._name} has no versions known to rscylla")
 
     @contextmanager
@@ -269,16 +272,19 @@ class _DeltaLog(CommitLog):
     def compact(self, shape: Shape) -> None:
         self._spark.sql(f"OPTIMIZE {self._name.sql}").collect()
 
-    def vacuum(self, keep: timedelta) -> None:
+    def vacuum(self, keep: timedelta | None) -> None:
         from pyspark.errors import IllegalArgumentException
 
         # The history then says which versions have lost files.
         logged = with_setting(self._spark, "spark.databricks.delta.vacuum.logging.enabled", "true")
         obeyed = with_setting(self._spark, _OWN_RETENTION, "false")
-        hours, rest = divmod(keep, timedelta(hours=1))
+        retained = ""
+        if keep is not None:
+            hours, rest = divmod(keep, timedelta(hours=1))
+            retained = f" RETAIN {hours + bool(rest)} HOURS"
         try:
             with logged, obeyed, unless_set(self._spark, _DIRECTORIES, str(_FEW)):
-                self._spark.sql(f"VACUUM {self._name.sql} RETAIN {hours + bool(rest)} HOURS").collect()
+                self._spark.sql(f"VACUUM {self._name.sql}{retained}").collect()
         except IllegalArgumentException as e:
             if "RETENTION_PERIOD_TOO_SHORT" not in str(e):
                 raise
@@ -394,9 +400,10 @@ class _IcebergLog(CommitLog):
             f"sort_order => {text(names)}, options => map('min-input-files', '2'))"
         ).collect()
 
-    def vacuum(self, keep: timedelta) -> None:
+    def vacuum(self, keep: timedelta | None) -> None:
         catalog, table = quoted(self._name.catalog), self._name.sql_in_catalog
-        until_us = max(SystemClock().now_us() - keep // timedelta(microseconds=1), 0)
+        kept = _KEPT if keep is None else keep
+        until_us = max(SystemClock().now_us() - kept // timedelta(microseconds=1), 0)
         # The last snapshot is never expired.
         self._spark.sql(
             f"CALL {catalog}.system.expire_snapshots(table => {text(table)}, "

@@ -296,16 +296,19 @@ class MergeTable:
         log.compact(self._shape(log, state)[0])
 
     @_listed
-    def vacuum(self, keep: timedelta = timedelta(days=7)) -> None:
+    def vacuum(self, keep: timedelta | None = None) -> None:
         """Remove the files that no version needs which is younger than *keep*; older versions can no longer be read.
 
         This is VACUUM of Delta Lake, or ``expire_snapshots`` and ``remove_orphan_files`` of Iceberg. Delta Lake refuses
-        less than its ``delta.deletedFileRetentionDuration``.
+        less than its ``delta.deletedFileRetentionDuration``, which is 7 days unless set.
+
+        Args:
+            keep: None for what Delta Lake keeps at least, and 7 days for Iceberg.
 
         Raises:
             ConfigError: as for ``compact``; or *keep* is not a ``timedelta``, negative, or too short for Delta Lake.
         """
-        if not isinstance(keep, timedelta) or keep < timedelta():
+        if keep is not None and (not isinstance(keep, timedelta) or keep < timedelta()):
             raise ConfigError(f"keep must be a timedelta of zero or more, such as timedelta(days=7), not {keep!r}")
         self._saved()[0].vacuum(keep)
 
