@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from rscylla.errors import ConfigError
 from rscylla.spark.pipeline.files import Directory
 
 if TYPE_CHECKING:
@@ -59,3 +62,9 @@ def test_a_file_is_there_where_a_file_system_deletes_it_before_the_new_one_gets_
     assert directory.read_json("state.json") == {"n": 1}
     directory.write_json("state.json", {"n": 2})
     assert directory.read_json("state.json") == {"n": 2}
+
+
+@pytest.mark.parametrize("path", ["nowhere://bucket/orders", "a:b:c//", ""])
+def test_a_path_that_spark_cannot_use_is_an_error_that_says_so(spark: SparkSession, path: str) -> None:
+    with pytest.raises(ConfigError, match=f"^Spark cannot use the path {path!r}: .*, such as hadoop-aws for s3a$"):
+        Directory(spark, path)

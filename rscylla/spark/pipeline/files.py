@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 
 from ...errors import ConfigError
 
@@ -34,7 +36,8 @@ class Directory:
     """A directory with small JSON files and subdirectories. Names are relative to it.
 
     Raises (constructor):
-        ConfigError: the session is a Spark Connect session, which has no JVM in this process.
+        ConfigError: the session is a Spark Connect session, which has no JVM in this process; or Spark has no file
+            system for *path*.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -45,8 +48,17 @@ class Directory:
             )
         self.path = path.rstrip("/")
         self._jvm: Any = spark._jvm  # noqa: SLF001 - the way in
-        self._root = self._jvm.org.apache.hadoop.fs.Path(self.path)
-        self._fs = self._root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - the way in
+        try:
+            self._root = self._jvm.org.apache.hadoop.fs.Path(self.path)
+            self._fs = self._root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - the way in
+        except (IllegalArgumentException, Py4JJavaError) as e:  # it is no path; its scheme has no file system
+            if isinstance(e, Py4JJavaError) and "UnsupportedFileSystemException" not in str(e):
+                raise
+            why = e.java_exception.getMessage() if isinstance(e, Py4JJavaError) else str(e).partition("\n")[0]
+            raise ConfigError(
+                f"Spark cannot use the path {path!r}: {why}; correct it, or add the package of its file system, such "
+                "as hadoop-aws for s3a"
+            ) from e
         # Hadoop keeps a checksum beside each file of a local file system. The two cannot be replaced in one step, and
         # after a crash in between, the file could not be read.
         gateway = spark.sparkContext._gateway  # noqa: SLF001 - the way in
