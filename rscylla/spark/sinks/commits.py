@@ -294,19 +294,19 @@ class _DeltaLog(CommitLog):
             ) from e
 
     def _history(self, limit: str) -> list[Any]:
-        from pyspark.sql import functions as F
-
-        given = F.col("operationParameters")
-        removed = [F.col("operationMetrics")[name].try_cast("bigint") for name in _REMOVALS]
-        retained = [given[n].try_cast("bigint") for n in ("specifiedRetentionMillis", "defaultRetentionMillis")]
-        found = self._spark.sql(f"DESCRIBE HISTORY {self._name.sql}{limit}").select(
+        removed = [f"try_cast(operationMetrics['{name}'] AS bigint)" for name in _REMOVALS]
+        retained = [
+            f"try_cast(operationParameters['{name}'] AS bigint)"
+            for name in ("specifiedRetentionMillis", "defaultRetentionMillis")
+        ]
+        found = self._spark.sql(f"DESCRIBE HISTORY {self._name.sql}{limit}").selectExpr(
             "version",
-            F.unix_micros("timestamp").alias("time_us"),
+            "unix_micros(timestamp) AS time_us",
             "operation",
             "userMetadata",
-            given["version"].try_cast("bigint").alias("restored"),
-            (F.coalesce(F.greatest(*removed), F.lit(0)) > 0).alias("removes"),
-            F.coalesce(*retained).alias("retained_ms"),
+            "try_cast(operationParameters['version'] AS bigint) AS restored",
+            f"coalesce(greatest({', '.join(removed)}), 0) > 0 AS removes",
+            f"coalesce({', '.join(retained)}) AS retained_ms",
         )
         return sorted(found.collect(), key=lambda row: -int(row["version"]))
 
