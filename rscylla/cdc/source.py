@@ -172,6 +172,8 @@ class Source:
         self.node_clocks = NodeClocks(session, clock)
         self.generations: tuple[Generation, ...] = ()
         self.known_at_us = 0
+        self.assumed_ttl_s: int | None = None
+        """The TTL that promises assume for rows whose TTL is not known; None: see ``Lifetimes.doubting``."""
         self.gaps = 0
         """How often the source skipped changes that may be lost."""
         self._metadata_at = clock.monotonic()
@@ -337,8 +339,10 @@ class Source:
         promise = Promise(self.lifetimes) if promise is None else promise
         return promise.lost(at_us, end_us, self.latest_us(), self.generations[0].start_us)
 
-    def doubting(self) -> Lifetimes:
-        """Return the lifetimes, see ``Lifetimes.doubting``."""
+    def assumed_lifetimes(self) -> Lifetimes:
+        """Return the lifetimes, with an assumption for rows whose TTL is not known."""
+        if self.assumed_ttl_s is not None:
+            return self.lifetimes.assuming(self.assumed_ttl_s)
         return self.lifetimes.doubting(self.table.ttl_s)
 
     def remaining_us(self, at_us: int) -> int:
@@ -371,7 +375,7 @@ class Source:
         Rows of unknown TTL that are older than a day are left out, because a start before them could not be promised.
         """
         began_us = self._began_us()
-        oldest_us = max(began_us, self.doubting().oldest_us(self.latest_us()))
+        oldest_us = max(began_us, self.lifetimes.doubting(self.table.ttl_s).oldest_us(self.latest_us()))
         return oldest_us if oldest_us == began_us else min(oldest_us + self.edge_us, self.now_us())
 
     def oldest(self) -> EventID:
@@ -413,7 +417,7 @@ class Source:
     def begin_at(self, time_us: int) -> EventID:
         """Return where a read of all rows from *time_us* on begins.
 
-        If the TTL of the first ones is not known, because the table was altered since, the current TTL is assumed.
+        If the TTL of the first ones is not known, because the table was altered since, promises assume the current TTL.
         """
         at = self.at(max(time_us, self._began_us()))
         if at.exact_us < self.lifetimes.unknown_until_us():
@@ -424,7 +428,7 @@ class Source:
                 f"{datetime_of(self.lifetimes.unknown_until_us()):%Y-%m-%d %H:%M:%S} UTC",
                 self.table.ttl_s,
             )
-            self.lifetimes = self.lifetimes.assuming(self.table.ttl_s)
+            self.assumed_ttl_s = self.table.ttl_s
         return at
 
     def at_time(self, time: datetime | None) -> EventID:

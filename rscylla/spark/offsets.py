@@ -1,15 +1,19 @@
 """The position of a streaming query, which Spark stores in the checkpoint as JSON. Pure.
 
-``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
-The end of a batch also has ``ttl`` if it is known: the TTL in seconds of rows that are written then, 0 for none,
-because the schema no longer contains this TTL once the table is altered. An initial offset has it if it is assumed, for
-a start at a time before the table was altered. The end has ``since`` while there are rows that had
-expired then, which is at most a minute after a query from "earliest" planned its first batch: no reader expects them.
-``gen`` is the generation of the last rows before *t*, in milliseconds since the epoch, so that an offset is a cursor.
+``{"v":1,"log":"...","t":...,"gen":...}``: everything before *t* (microseconds since the epoch) of the log with that id
+was read. ``gen`` is the generation of the last rows before *t*, in milliseconds since the epoch, so that an offset is a
+cursor. The end of a batch may also have:
 
-The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row
-after which to start. Spark asks for the initial offset again until the first batch is done, and keeps none of the
-answers. The end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two
+    - ``ttl``: the TTL in seconds of rows that are written then, 0 for none, if it is known. The schema no longer shows
+      this TTL once the table is altered.
+    - ``assumed``: instead, the TTL that such rows are assumed to have, after a start at a time before the table was
+      altered.
+    - ``since``: while there are rows that had expired then, which is at most a minute after a query from "earliest"
+      planned its first batch: no reader expects them.
+
+The initial offset of a query has ``from``, how it was chosen, and may have ``assumed``, and ``after``, the position of
+the row after which to start. Spark asks for the initial offset again until the first batch is done, and keeps none of
+the answers. The end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two
 offsets alone determine the rows between them, whatever the options are.
 """
 
@@ -35,9 +39,9 @@ class Offset:
     """A position in a log.
 
     ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
-    query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known. ``since_us``:
-    rows after this offset that had expired by then were never promised; 0 if all are. ``generation``: of the rows right
-    before it, or of the row ``after``.
+    query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known;
+    ``assumed_ttl_s``: what is then assumed, None for nothing. ``since_us``: rows after this offset that had expired by
+    then were never promised; 0 if all are. ``generation``: of the rows right before it, or of the row ``after``.
     """
 
     log: str
@@ -48,6 +52,7 @@ class Offset:
     begin: Offset | None = None
     ttl_s: int | None = None
     since_us: int = 0
+    assumed_ttl_s: int | None = None
 
     @property
     def promised(self) -> bool:
@@ -69,7 +74,8 @@ class Offset:
                 "the rscylla that wrote it, a newer one, or another checkpoint"
             )
         log, time_us, generation, after = given.get("log"), given.get("t"), given.get("gen"), given.get("after", "")
-        chosen, ttl_s, since_us = given.get("from", ""), given.get("ttl"), given.get("since", 0)
+        chosen, since_us = given.get("from", ""), given.get("since", 0)
+        ttl_s, assumed_s = given.get("ttl"), given.get("assumed")
         try:
             position = bytes.fromhex(after)
             begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
@@ -80,9 +86,10 @@ class Offset:
             raise ConfigError(_NOT_ONE)
         if type(generation) is not int:
             raise ConfigError(_NOT_ONE)
-        if not isinstance(chosen, str) or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0)):
+        are_ttls = all(s is None or (type(s) is int and s >= 0) for s in (ttl_s, assumed_s))
+        if not isinstance(chosen, str) or not are_ttls:
             raise ConfigError(_NOT_ONE)
-        return cls(log, time_us, generation, position, chosen, begin, ttl_s, since_us)
+        return cls(log, time_us, generation, position, chosen, begin, ttl_s, since_us, assumed_s)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object for Spark to store: equal for equal offsets."""
@@ -93,6 +100,8 @@ class Offset:
             out["from"] = self.chosen
         if self.ttl_s is not None:
             out["ttl"] = self.ttl_s
+        if self.assumed_ttl_s is not None:
+            out["assumed"] = self.assumed_ttl_s
         if self.since_us:
             out["since"] = self.since_us
         if self.begin is not None:

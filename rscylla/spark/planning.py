@@ -23,6 +23,7 @@ from ..cdc.walk import LogWindow, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
 from ..event import EventID
+from .offsets import Offset
 from .options import MOST_CPUS, Options, Position
 from .session import session_for
 
@@ -242,14 +243,17 @@ class Plan:
             self._near = streams, near
         return near
 
-    def learn_ttl(self, ttl_s: int | None) -> None:
-        """Use *ttl_s*, unless None, as the TTL of the oldest rows, if the schema does not show it."""
-        if ttl_s is not None:
-            self.source.lifetimes = self.source.lifetimes.knowing(ttl_s)
+    def learn_ttls(self, at: Offset) -> None:
+        """Use what *at*, where a batch starts, has of TTLs that the schema does not show any more."""
+        source = self.source
+        if at.ttl_s is not None:
+            source.lifetimes = source.lifetimes.knowing(at.ttl_s)
+        elif at.assumed_ttl_s is not None:
+            source.assumed_ttl_s = at.assumed_ttl_s
 
     def _promise(self, since_us: int) -> Promise:
         """Return the promise of all rows, except for those that had expired by *since_us*."""
-        return Promise(self.source.doubting(), self.source.born_us(), since_us)
+        return Promise(self.source.assumed_lifetimes(), self.source.born_us(), since_us)
 
     def _check_kept(self, start_us: int, end_us: int, promise: Promise) -> None:
         """Report it if promised rows between the two times may have expired.

@@ -287,9 +287,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         at = start.at
         after = at.position if at.is_row else b""
         chosen = (self._options.start.name or "given") if start.promised else "earliest"
-        lifetimes = plan.source.lifetimes
-        ttl_s = lifetimes.ttl_at(at.exact_us) if at.exact_us < lifetimes.assumed_until_us else None
-        return Offset(plan.log_id, at.exact_us, at.generation, after, chosen, ttl_s=ttl_s).as_json()
+        assumed_s = plan.source.assumed_ttl_s
+        return Offset(plan.log_id, at.exact_us, at.generation, after, chosen, assumed_ttl_s=assumed_s).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger
@@ -333,6 +332,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us = self._opened().end_within(at.time_us, end_us, limit.max_rows)
         begin = at if at.chosen else None
         plan = self._opened()
+        plan.learn_ttls(at)
         after, generation = b"", at.generation
         self._end_us = max(end_us, at.time_us)
         if end_us > at.time_us:
@@ -345,10 +345,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
-        if next(source.doubting().holes(end_us, since_us), None) is None:
+        if next(source.assumed_lifetimes().holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
-        end = Offset(plan.log_id, end_us, generation, after, begin=begin, ttl_s=ttl_s, since_us=since_us)
+        assumed_s = source.assumed_ttl_s if ttl_s is None else None
+        end = Offset(plan.log_id, end_us, generation, after, "", begin, ttl_s, since_us, assumed_s)
         self._next = start, end.as_json()
         return self._next[1]
 
@@ -397,7 +398,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; the "
                 "checkpoint was changed manually or by two queries at once: start with a new one"
             )
-        plan.learn_ttl(first.ttl_s)
+        plan.learn_ttls(first)
         return plan.spans(
             first.time_us, last.time_us, after=first.after, promised=first.promised, since_us=first.since_us
         )

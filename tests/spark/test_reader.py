@@ -842,7 +842,7 @@ def test_the_former_ttl_of_rows_after_a_start_is_assumed_to_be_that_of_now(
     at = {"startingPosition": format_time(start_us)}
     stream = world.stream(**at)
     first = passed_through_a_checkpoint(stream.initialOffset())
-    assert first["ttl"] == 3600
+    assert first["assumed"] == 3600
     for plan in (
         lambda: planned(world, **at),
         lambda: stream.partitions(first, stream.latestOffset(first, ALL)),
@@ -856,6 +856,51 @@ def test_the_former_ttl_of_rows_after_a_start_is_assumed_to_be_that_of_now(
     later = format_time(world.clock.now_us() - 3_000_000_000)
     assert [row["ck"] for row in rows_of(*planned(world, startingPosition=later))] == [1]
     assert "changes may be lost" in caplog.text, "of the 48 minutes before the table was altered"
+
+
+def test_rows_that_outlive_the_assumed_ttl_are_read_if_losses_are_accepted(world: World) -> None:
+    world.clock.advance(60)
+    at = {"startingPosition": format_time(world.clock.now_us())}
+    world.write(1)
+    world.clock.advance(600)
+    alter(world, 60)
+    world.clock.advance(100)
+    with pytest.raises(CursorExpired, match=r"keeps 60 s \(assumed"):
+        planned(world, **at)
+    assert [row["ck"] for row in rows_of(*planned(world, **at, failOnDataLoss=False))] == [0]
+    query = Query(world, world.stream(**at, failOnDataLoss=False, windowSpan="100s"))
+    while query.run_batch(ReadMaxFiles(1)):
+        query.restart(world.stream(failOnDataLoss=False, windowSpan="100s"))
+    assert [row["ck"] for row in query.rows] == [0]
+
+
+@pytest.mark.parametrize("start", ["a time", "earliest"])
+def test_a_former_ttl_is_remembered_over_restarts(world: World, start: str) -> None:
+    """It was seen before the table was altered, or is assumed."""
+    world.clock.advance(60)
+    at = format_time(world.clock.now_us())
+    small = {"windowSpan": "10s"}
+    first = world.stream(startingPosition="earliest" if start == "earliest" else at, **small)
+    if start == "earliest":
+        query = Query(world, first)
+        world.clock.advance(100)
+        assert query.run_batch(ReadMaxFiles(1))
+    world.write(20, every=timedelta(seconds=30))
+    if start == "earliest":
+        alter(world, 7200)
+    else:
+        world.session.execute("ALTER TABLE ks.t ADD w int")
+        query = Query(world, first)
+    world.clock.advance(100)
+    for _ in range(4):  # each in a process of its own
+        query.restart(world.stream(startingPosition=at, **small))
+        assert query.run_batch(ReadMaxFiles(3))
+    assert json.loads(query.ends[-1])["ttl" if start == "earliest" else "assumed"] == 3600
+    world.clock.advance(3600)
+    query.restart(world.stream(**small))
+    with pytest.raises(CursorExpired, match="keeps 3600 s") as caught:
+        query.run_batch()
+    assert us_of(caught.value.gap_from) == json.loads(query.ends[-2])["t"]
 
 
 @pytest.mark.parametrize("how", ["batch", "stream", "earliest"])
@@ -1065,7 +1110,8 @@ def test_rows_that_expired_before_the_ttl_became_longer_are_reported(world: Worl
     end = reader.latestOffset(start, ALL)
     assert end["ttl"] == 86400
     unknown = {name: value for name, value in start.items() if name != "ttl"}  # of an rscylla that did not keep it
-    assert [row["ck"] for row in rows_of(reader, reader.partitions(unknown, end))] == [1]
+    fresh = world.stream()
+    assert [row["ck"] for row in rows_of(fresh, fresh.partitions(unknown, end))] == [1]
     with pytest.raises(CursorExpired, match="may be lost") as caught:
         reader.partitions(start, end)
     assert caught.value.gap_from == datetime_of(start["t"])
@@ -1110,6 +1156,8 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
         {**end, "ttl": "3600"},
         {**end, "ttl": -1},
         {**end, "ttl": True},
+        {**end, "assumed": -1},
+        {**end, "assumed": "60"},
         {**end, "since": "1"},
         {**end, "since": True},
         {name: value for name, value in end.items() if name != "gen"},
