@@ -18,6 +18,7 @@ from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from sparkreader import World
 
 if find_spec("pyspark") is None or find_spec("pyarrow") is None:
     collect_ignore_glob = ["test_*.py"]  # what is in the extra "spark" is tested where that is installed
@@ -47,6 +48,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:.*<socket:pytest.PytestUnraisableExceptionWarning"))
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
+
+
+@pytest.fixture(params=["vnodes", "tablets"])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A server on a driven clock, for readers that are called without Spark."""
+    from sparkreader import world_of
+
+    with world_of(monkeypatch, tablets=request.param == "tablets") as world:
+        yield world
 
 
 @pytest.fixture(params=["delta", "iceberg"])

@@ -8,23 +8,33 @@ import random
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-import attrs
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
+from sparkreader import (
+    ALL,
+    Query,
+    QueryWithoutStarts,
+    Row,
+    World,
+    alter,
+    passed_through_a_checkpoint,
+    planned,
+    positions,
+    rows_of,
+    sequences,
+    switch,
+)
 
 import rscylla
-from rscylla._timeuuid import datetime_of, format_time, parse_time, us_of
+from rscylla._timeuuid import datetime_of, format_time, parse_time
 from rscylla.cdc import columnar, spanbatches
-from rscylla.cdc import source as cdc_source
 from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.cdc.pages import Page
 from rscylla.cdc.scan import Limits
@@ -50,105 +60,10 @@ from rscylla.spark.session import close_sessions, session_for
 from rscylla.spark.shape import Shape
 from rscylla.spark.sinks.scylla import ChangesWriter
 from rscylla.spark.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
-from rscylla.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxFiles, ReadMaxRows
+from rscylla.spark.versions import ReadMaxFiles, ReadMaxRows
 from rscylla.testing import ManualClock
 
 pytestmark = pytest.mark.every_pyspark
-
-ALL = ReadAllAvailable()
-NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
-
-Row = dict[str, Any]
-
-
-@attrs.define
-class World:
-    """A server on a driven clock with one table, and the data source on it."""
-
-    scylla: EmbeddedScylla
-    clock: ManualClock
-    session: rscylla.Session
-    written: int = 0
-
-    def write(self, count: int, *, every: timedelta = timedelta()) -> None:
-        for _ in range(count):
-            self.session.execute(f"INSERT INTO ks.t (pk, ck, v) VALUES ({self.written % 7}, {self.written}, 1)")
-            self.written += 1
-            self.clock.advance(every.total_seconds())
-
-    def source(self, **more: object) -> ScyllaCdcDataSource:
-        options = {
-            "contactPoints": f"{self.scylla.contact_points[0]}:{self.scylla.port}",
-            "keyspace": "ks",
-            "table": "t",
-            "lag": "30s",
-            "consistency": "ONE",
-            "parallelism": "3",
-        }
-        return ScyllaCdcDataSource(CaseInsensitiveDict({**options, **{n: str(v) for n, v in more.items()}}))
-
-    def stream(self, **more: object) -> StreamReader:
-        source = self.source(**more)
-        reader = source.streamReader(schema=source.schema())
-        assert isinstance(reader, StreamReader)
-        return reader
-
-    def batch(self, **more: object) -> list[Row]:
-        """Return the rows of a batch, sorted by where they are in the log."""
-        source = self.source(**more)
-        reader = source.reader(schema=source.schema())
-        return rows_of(reader, reader.partitions())
-
-    def events(self, after: str = "") -> list[rscylla.ChangeEvent]:
-        stream = rscylla.NewStream(self.session, "ks", "t", clock=self.clock)
-        client = stream(after, rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
-        events = []
-        try:
-            while True:
-                got = client.recv()
-                if isinstance(got, rscylla.ChangeEvent):
-                    events.append(got)
-        except rscylla.HeadReached:
-            return events
-        finally:
-            client.close()
-
-
-def rows_of(reader: Any, partitions: list[Any]) -> list[Row]:
-    """Read the partitions as executors do: reader and partition come there pickled."""
-    rows: list[Row] = []
-    for partition in partitions:
-        read, given = cloudpickle.loads(cloudpickle.dumps((reader.read, partition)))
-        for batch in read(given):
-            rows += batch.to_pylist()
-    return sorted(rows, key=lambda row: (row.get("cdc_sequence") or b"", repr(row)))
-
-
-@pytest.fixture(params=["vnodes", "tablets"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    clock = ManualClock()
-    with EmbeddedScylla(clock=clock, tablets=request.param == "tablets", seed=5) as scylla:
-        session = scylla.connect()
-        session.execute(f"CREATE KEYSPACE ks WITH replication = {NETWORK}")
-        session.execute(
-            "CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true, 'ttl': 3600}"
-        )
-        for module in (planning, reading):
-            monkeypatch.setattr(module, "SystemClock", lambda: clock)
-        # ``Query`` calls readers as PySpark from 4.2 on does, whichever is installed; see ``QueryWithoutStarts``.
-        monkeypatch.setattr(source, "PASSES_LIMITS", True)
-        yield World(scylla, clock, session)
-        close_sessions()
-
-
-def switch(world: World) -> None:
-    """Start a new generation ten seconds from now, and advance the clock past it."""
-    model = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe().topology.model
-    if model == "tablets":
-        world.scylla.split_tablets("ks", "t", timedelta(seconds=10))
-    else:
-        world.scylla.new_generation(timedelta(seconds=10))
-    world.clock.advance(11)
 
 
 @pytest.mark.parametrize("mode", ["log", "changes", "events"])
@@ -226,20 +141,6 @@ def test_planning_and_the_mode_log_do_not_import_pandas() -> None:
     assert (told.stdout.strip(), told.returncode) == ("False", 0), told.stderr
 
 
-def passed_through_a_checkpoint(offset: Row) -> Row:
-    text = json.dumps(offset)
-    assert len(text) < 250
-    return json.loads(text)  # type: ignore[no-any-return]
-
-
-def sequences(rows: list[Row]) -> list[bytes]:
-    return [row["cdc_sequence"] for row in rows]
-
-
-def positions(events: list[rscylla.ChangeEvent]) -> list[bytes]:
-    return [event.position for event in events]
-
-
 # ---------------------------------------------------------------- many streams and generations
 
 
@@ -304,69 +205,6 @@ def test_streams_that_were_announced_after_the_query_was_planned_are_read(world:
     world.clock.advance(31)
     end = reader.latestOffset(start, ALL)
     assert len(rows_of(reader, reader.partitions(start, end))) == 5
-
-
-@attrs.define
-class Query:
-    """Calls a reader as Spark does, and keeps what Spark keeps: the end of each batch, and how many are done.
-
-    Until a batch is done Spark asks for the initial offset each time it needs one, also after a restart.
-    """
-
-    world: World
-    reader: StreamReader
-    ends: list[str] = attrs.field(factory=list)
-    done: int = 0
-    rows: list[Row] = attrs.field(factory=list)
-    replayed: dict[int, list[Row]] = attrs.field(factory=dict)
-
-    def restart(self, reader: StreamReader, *, available_now: bool = False) -> None:
-        self.reader = reader
-        if available_now:
-            reader.prepareForTriggerAvailableNow()
-
-    def run_batch(self, limit: ReadLimit = ALL, *, fails: bool = False) -> bool:
-        """Run the batch that is planned, or plan one; return False when nothing is new."""
-        if len(self.ends) == self.done:
-            start = self._start()
-            end = self.reader.latestOffset(start, limit)
-            if self.ends and json.dumps(end) == self.ends[-1]:
-                return False
-            self.ends.append(json.dumps(end))
-        end = json.loads(self.ends[self.done])
-        assert len(self.ends[self.done]) < 400
-        rows = rows_of(self.reader, self.reader.partitions(self._start(), end))
-        assert self.replayed.setdefault(self.done, rows) == rows
-        if not fails:
-            self.rows += rows
-            self.done += 1
-        return True
-
-    def _start(self) -> Row:
-        self.world.clock.advance(0.003)
-        return json.loads(self.ends[self.done - 1] if self.done else json.dumps(self.reader.initialOffset()))  # type: ignore[no-any-return]
-
-
-class QueryWithoutStarts(Query):
-    """Calls a reader as PySpark 4.1 does: it passes neither the start of a batch nor a limit."""
-
-    def restart(self, reader: StreamReader, *, available_now: bool = False) -> None:
-        assert isinstance(self.reader, StreamReader)
-        schema = reader._span_read.schema
-        self.reader = KeepingStreamReader(reader._options, schema)
-        if self.ends:
-            last = json.loads(self.ends[-1])
-            assert self.reader.partitions(last, json.loads(self.ends[-1])) == []
-
-    def run_batch(self, limit: ReadLimit = ALL, *, fails: bool = False) -> bool:
-        if len(self.ends) == self.done:
-            # The initial offset is asked for when the batch is planned, which is later.
-            self.world.clock.advance(0.003)
-            end = json.dumps(self.reader.latestOffset())  # type: ignore[call-arg]
-            if self.ends and end == self.ends[-1]:
-                return False
-            self.ends.append(end)
-        return super().run_batch(limit, fails=fails)
 
 
 def test_a_query_on_pyspark_4_1_keeps_limits_and_its_position_over_restarts(world: World) -> None:
@@ -570,44 +408,6 @@ def test_latest_is_where_the_query_began_however_often_its_first_batch_fails(
     assert len(query.rows) == 12
 
 
-def test_a_first_batch_that_failed_until_its_rows_expired_is_empty_and_the_query_continues(world: World) -> None:
-    start = "earliest"
-    world.write(5)
-    world.clock.advance(60)
-    query = Query(world, world.stream(startingPosition=start))
-    query.run_batch(fails=True)
-    query.replayed.clear()  # expired rows are not read again
-    world.clock.advance(2 * 3600)
-    world.write(3)
-    world.clock.advance(60)
-    query.restart(world.stream(startingPosition=start, failOnDataLoss=True))
-    assert query.run_batch()
-    assert query.rows == []
-    with pytest.raises(CursorExpired, match="may be lost"):  # from the first batch on, rows were promised
-        query.run_batch()
-    query.restart(world.stream(startingPosition=start, failOnDataLoss=False))
-    while query.run_batch():
-        pass
-    assert len(query.rows) == 3
-
-
-@pytest.mark.parametrize("start", ["now", "2020-01-01T00:00:00Z"])
-def test_rows_that_a_given_start_promised_are_missed_when_the_first_batch_failed_for_too_long(
-    world: World, start: str
-) -> None:
-    world.clock.advance(60)
-    if start == "now":
-        start = format_time(world.clock.now_us())
-    world.write(5)
-    world.clock.advance(60)
-    query = Query(world, world.stream(startingPosition=start))
-    query.run_batch(fails=True)
-    world.clock.advance(2 * 3600)
-    query.restart(world.stream(startingPosition=start))
-    with pytest.raises(CursorExpired, match="may be lost"):
-        query.run_batch()
-
-
 def test_a_first_batch_without_rows_keeps_the_row_to_start_behind(world: World) -> None:
     world.write(4)
     world.clock.advance(31)
@@ -742,395 +542,6 @@ def test_an_end_is_refused_for_a_query_that_has_none(world: World) -> None:
         reader.latestOffset(reader.initialOffset(), ALL)
 
 
-def test_a_start_that_has_expired_is_an_error_by_default(world: World) -> None:
-    world.write(5)
-    world.clock.advance(60)
-    start = format_time(world.clock.now_us())
-    reader = world.stream(startingPosition=start)
-    at = reader.initialOffset()
-    world.clock.advance(3600 + 60)
-    world.write(3)
-    world.clock.advance(60)
-    end = reader.latestOffset(at, ALL)
-    with pytest.raises(CursorExpired, match=r"keeps 3600 s: changes from .* may be lost; .*failOnDataLoss"):
-        reader.partitions(at, end)
-    lenient = world.stream(failOnDataLoss=False)
-    assert len(rows_of(lenient, lenient.partitions(at, end))) == 3
-
-
-def test_a_time_whose_rows_have_expired_is_an_error_by_default(world: World) -> None:
-    world.clock.advance(60)
-    start = world.clock.now_us()
-    world.write(5)
-    world.clock.advance(3600 + 60)
-    world.write(3)
-    world.clock.advance(60)
-    at = {"startingPosition": format_time(start)}
-    stream = world.stream(**at)
-    first = stream.initialOffset()
-    for plan in (
-        lambda: planned(world, **at),
-        lambda: stream.partitions(first, stream.latestOffset(first, ALL)),
-    ):
-        with pytest.raises(CursorExpired, match=r"keeps 3600 s: .* may be lost; start later") as caught:
-            plan()
-        assert caught.value.gap_from == datetime_of(start)
-        assert caught.value.gap_to == datetime_of(world.clock.now_us() - 3600_000_000)
-    assert len(rows_of(*planned(world, **at, failOnDataLoss=False))) == 3
-    lenient = world.stream(**at, failOnDataLoss=False)
-    first = lenient.initialOffset()
-    assert len(rows_of(lenient, lenient.partitions(first, lenient.latestOffset(first, ALL)))) == 3
-
-
-def test_nothing_is_lost_of_the_time_before_there_was_a_log(world: World) -> None:
-    """Its generation is older, and the rows of that time would have expired."""
-    world.clock.advance(3 * 3600)
-    world.session.execute("CREATE TABLE ks.young (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'ttl': 3600}")
-    created_us = world.clock.now_us()
-    world.session.execute("INSERT INTO ks.young (pk, v) VALUES (1, 1)")
-    world.clock.advance(100)
-    early = {"table": "young", "startingPosition": format_time(created_us - 2 * 3600_000_000)}
-    batch = planned(world, **early)
-    stream = world.stream(**early)
-    first = stream.initialOffset()
-    end = stream.latestOffset(first, ALL)
-    again = passed_through_a_checkpoint(end)
-    assert len(rows_of(*batch)) == len(rows_of(stream, stream.partitions(first, again))) == 1
-    world.clock.advance(3600)
-    for read in (
-        lambda: rows_of(*batch),
-        lambda: planned(world, **early),
-        lambda: stream.partitions(first, again),
-    ):
-        with pytest.raises(CursorExpired) as caught:
-            read()
-        assert caught.value.gap_from is not None
-        assert -60_000_000 <= us_of(caught.value.gap_from) - created_us <= 0
-
-
-def test_a_shorter_ttl_does_not_hide_what_is_lost_after_a_start_before_the_log(world: World) -> None:
-    world.session.execute("CREATE TABLE ks.young (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
-    start_us = world.clock.now_us() - 3_600_000_000
-    world.clock.advance(600)
-    altered_us = world.clock.now_us()
-    world.session.execute("ALTER TABLE ks.young WITH cdc = {'enabled': true, 'ttl': 60}")
-    world.session.execute("INSERT INTO ks.young (pk, v) VALUES (1, 1)")
-    world.clock.advance(200)
-    early = {"table": "young", "startingPosition": format_time(start_us)}
-    stream = world.stream(**early)
-    first = stream.initialOffset()
-    for plan in (
-        lambda: planned(world, **early),
-        lambda: stream.partitions(first, passed_through_a_checkpoint(stream.latestOffset(first, ALL))),
-    ):
-        with pytest.raises(CursorExpired) as caught:
-            plan()
-        # The rows from before it are assumed to have had the same TTL.
-        assert -60_000_000 <= us_of(caught.value.gap_from) - (altered_us - 600_000_000) <= 0
-        assert us_of(caught.value.gap_to) == altered_us
-
-
-def test_the_former_ttl_of_rows_after_a_start_is_assumed_to_be_that_of_now(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    start_us = world.clock.now_us()
-    world.write(1)
-    world.clock.advance(2 * 3600)
-    world.session.execute("ALTER TABLE ks.t ADD w int")
-    world.write(1)
-    world.clock.advance(100)
-    at = {"startingPosition": format_time(start_us)}
-    stream = world.stream(**at)
-    first = passed_through_a_checkpoint(stream.initialOffset())
-    assert first["assumed"] == 3600
-    for plan in (
-        lambda: planned(world, **at),
-        lambda: stream.partitions(first, stream.latestOffset(first, ALL)),
-    ):
-        with pytest.raises(CursorExpired, match=r"ks\.t keeps 3600 s \(assumed, .* may be lost; start later") as caught:
-            plan()
-        assert us_of(caught.value.gap_from) == start_us
-    assert caplog.text.count("was altered at") == 2, "once for each reader"
-    assert "the current one of 3600 s is assumed, so if the former one was shorter, changes may be lost" in caplog.text
-    caplog.clear()
-    later = format_time(world.clock.now_us() - 3_000_000_000)
-    assert [row["ck"] for row in rows_of(*planned(world, startingPosition=later))] == [1]
-    assert "changes may be lost" in caplog.text, "of the 48 minutes before the table was altered"
-
-
-def test_rows_that_outlive_the_assumed_ttl_are_read_if_losses_are_accepted(world: World) -> None:
-    world.clock.advance(60)
-    at = {"startingPosition": format_time(world.clock.now_us())}
-    world.write(1)
-    world.clock.advance(600)
-    alter(world, 60)
-    world.clock.advance(100)
-    with pytest.raises(CursorExpired, match=r"keeps 60 s \(assumed"):
-        planned(world, **at)
-    assert [row["ck"] for row in rows_of(*planned(world, **at, failOnDataLoss=False))] == [0]
-    query = Query(world, world.stream(**at, failOnDataLoss=False, windowSpan="100s"))
-    while query.run_batch(ReadMaxFiles(1)):
-        query.restart(world.stream(failOnDataLoss=False, windowSpan="100s"))
-    assert [row["ck"] for row in query.rows] == [0]
-
-
-@pytest.mark.parametrize("start", ["a time", "earliest"])
-def test_a_former_ttl_is_remembered_over_restarts(world: World, start: str) -> None:
-    """It was seen before the table was altered, or is assumed."""
-    world.clock.advance(60)
-    at = format_time(world.clock.now_us())
-    small = {"windowSpan": "10s"}
-    first = world.stream(startingPosition="earliest" if start == "earliest" else at, **small)
-    if start == "earliest":
-        query = Query(world, first)
-        world.clock.advance(100)
-        assert query.run_batch(ReadMaxFiles(1))
-    world.write(20, every=timedelta(seconds=30))
-    if start == "earliest":
-        alter(world, 7200)
-    else:
-        world.session.execute("ALTER TABLE ks.t ADD w int")
-        query = Query(world, first)
-    world.clock.advance(100)
-    for _ in range(4):  # each in a process of its own
-        query.restart(world.stream(startingPosition=at, **small))
-        assert query.run_batch(ReadMaxFiles(3))
-    assert json.loads(query.ends[-1])["ttl" if start == "earliest" else "assumed"] == 3600
-    world.clock.advance(3600)
-    query.restart(world.stream(**small))
-    with pytest.raises(CursorExpired, match="keeps 3600 s") as caught:
-        query.run_batch()
-    assert us_of(caught.value.gap_from) == json.loads(query.ends[-2])["t"]
-
-
-@pytest.mark.parametrize("how", ["batch", "stream", "earliest"])
-def test_rows_without_a_ttl_are_never_lost(world: World, how: str) -> None:
-    start = "earliest" if how == "earliest" else format_time(world.clock.now_us())
-    alter(world, 0)
-    world.write(2)
-    world.session.execute("ALTER TABLE ks.t ADD w int")
-    world.clock.advance(3 * 86_400)
-    if how == "batch":
-        assert len(rows_of(*planned(world, startingPosition=start))) == 2
-        return
-    query = Query(world, world.stream(startingPosition=start, maxWindowsPerTrigger=1, windowSpan="1h"))
-    for _ in range(3):
-        assert query.run_batch(ReadMaxFiles(1))
-        world.clock.advance(86_400)
-    while query.run_batch():
-        pass
-    assert len(query.rows) == 2
-
-
-@pytest.mark.parametrize("world", ["tablets"], indirect=True)
-def test_a_start_among_streams_that_tablets_no_longer_have_is_a_gap_from_there(world: World) -> None:
-    world.clock.advance(60)
-    start_us = world.clock.now_us()
-    world.write(2)
-    switch(world)
-    world.clock.advance(2 * 3600)
-    world.write(1)
-    world.clock.advance(60)
-    log = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe()
-    assert log.generations[0].start_us > start_us, "the streams of the start are no longer listed"
-    at = {"startingPosition": format_time(start_us)}
-    for plan in (lambda: planned(world, **at), lambda: world.stream(**at).initialOffset()):
-        with pytest.raises(CursorExpired, match="may be lost; start later") as caught:
-            plan()
-        assert us_of(caught.value.gap_from) == start_us
-        assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_600_000_000)
-    assert [row["ck"] for row in rows_of(*planned(world, **at, failOnDataLoss=False))] == [2]
-
-
-def alter(world: World, ttl_s: int) -> None:
-    world.session.execute(f"ALTER TABLE ks.t WITH cdc = {{'enabled': true, 'ttl': {ttl_s}}}")
-
-
-def first_batch(world: World) -> Row:
-    """Run a first batch without rows, and return where it ended."""
-    world.clock.advance(60)
-    reader = world.stream()
-    end = reader.latestOffset(reader.initialOffset(), ALL)
-    assert rows_of(reader, reader.partitions(reader.initialOffset(), end)) == []
-    world.clock.advance(60)
-    return passed_through_a_checkpoint(end)
-
-
-def test_rows_that_expired_in_the_middle_of_a_batch_are_reported(world: World) -> None:
-    start = first_batch(world)
-    world.write(1)
-    world.clock.advance(10)
-    altered_us = world.clock.now_us()
-    alter(world, 60)
-    world.clock.advance(5)
-    world.write(1)
-    world.clock.advance(200)
-    reader = world.stream()
-    end = reader.latestOffset(start, ALL)
-    with pytest.raises(CursorExpired, match="may be lost") as caught:
-        reader.partitions(start, end)
-    assert caught.value.gap_from == datetime_of(altered_us)
-    assert caught.value.gap_to == datetime_of(world.clock.now_us() - 60_000_000)
-    before = {**end, "t": altered_us}
-    assert [row["ck"] for row in rows_of(reader, reader.partitions(start, before))] == [0]
-    with pytest.raises(CursorExpired, match="may be lost"):
-        reader.partitions(before, end)
-    lenient = world.stream(failOnDataLoss=False)
-    assert [row["ck"] for row in rows_of(lenient, lenient.partitions(start, end))] == [0]
-
-
-def begin_behind_a_gap(world: World) -> tuple[Query, int]:
-    """Run the first batch of a query from the earliest row; before it began, the TTL was shortened, and rows expired.
-
-    Returns:
-        The query, and when it began.
-    """
-    world.clock.advance(60)
-    world.write(1, every=timedelta(seconds=1))
-    alter(world, 60)
-    world.clock.advance(5)
-    world.write(1)
-    world.clock.advance(200)
-    world.write(1)
-    world.clock.advance(40)
-    query = Query(world, world.stream())
-    assert query.run_batch(ReadMaxFiles(1))
-    return query, world.clock.now_us()
-
-
-def test_rows_that_had_expired_when_an_earliest_query_began_were_never_promised(world: World) -> None:
-    query, _ = begin_behind_a_gap(world)
-    while query.run_batch(ReadMaxFiles(3)):
-        query.restart(world.stream())
-    assert [row["ck"] for row in query.rows] == [0, 2]
-    assert "since" in json.loads(query.ends[0])
-    assert "since" not in json.loads(query.ends[-1]), "nothing is left that had expired"
-    assert [row["ck"] for row in world.batch()] == [0, 2]
-
-
-def about(us: int) -> Any:
-    """Equal to times that are *us* but for the milliseconds that planning takes."""
-    return pytest.approx(us, abs=10_000)
-
-
-def test_rows_that_expire_after_an_earliest_query_began_are_reported(world: World) -> None:
-    query, began_us = begin_behind_a_gap(world)
-    world.clock.advance(100)
-    query.restart(world.stream())
-    assert query.run_batch(ReadMaxFiles(10)), "ends among what had expired"
-    with pytest.raises(CursorExpired, match="may be lost") as caught:
-        query.run_batch(ReadMaxFiles(100))
-    assert us_of(caught.value.gap_from) == about(began_us - 54_000_000)
-    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 60_000_000)
-    lenient = world.stream(failOnDataLoss=False)
-    query.restart(lenient)
-    start, end = json.loads(query.ends[-2]), json.loads(query.ends[-1])
-    first_us = min(p.value.window.start_us for p in lenient.partitions(start, end))
-    assert first_us == about(world.clock.now_us() - 60_000_000), "what has expired is not looked for"
-    while query.run_batch():
-        pass
-    assert [row["ck"] for row in query.rows] == [0]
-
-
-def test_rows_before_the_gap_may_expire_too(world: World) -> None:
-    """What TTL they have is not known any more: after two days they may be gone."""
-    query, _ = begin_behind_a_gap(world)
-    world.clock.advance(2 * 86400)
-    query.restart(world.stream())
-    with pytest.raises(CursorExpired, match="may be lost") as caught:
-        query.run_batch()
-    assert us_of(caught.value.gap_from) == json.loads(query.ends[0])["t"]
-
-
-def test_rows_of_unknown_ttl_that_were_old_when_an_earliest_query_began_are_not_promised(world: World) -> None:
-    world.clock.advance(3 * 86_400)
-    alter(world, 60)
-    world.write(1)
-    world.clock.advance(40)
-    query = Query(world, world.stream())
-    assert query.run_batch(ReadMaxFiles(1))
-    while query.run_batch(ReadMaxFiles(100_000)):
-        query.restart(world.stream())
-    assert [row["ck"] for row in query.rows] == [0]
-
-
-def test_a_gap_after_one_that_was_not_promised_is_reported(world: World) -> None:
-    world.clock.advance(60)
-    alter(world, 60)
-    world.clock.advance(100)
-    alter(world, 20)
-    world.clock.advance(100)
-    query = Query(world, world.stream())
-    assert query.run_batch(ReadMaxFiles(1))
-    began_us = world.clock.now_us()
-    world.clock.advance(100)
-    query.restart(world.stream())
-    with pytest.raises(CursorExpired, match="may be lost") as caught:
-        query.run_batch()
-    assert us_of(caught.value.gap_from) == about(began_us - 18_000_000)
-
-
-def test_a_gap_is_reported_by_the_fastest_clock_and_skipped_by_the_slowest(world: World) -> None:
-    """Rows expire by the clock of the node that reads them: 600 s sooner on the second node."""
-    second = world.scylla.add_node()
-    world.clock.advance(70)
-    world.scylla.faults.skew_clock(second, timedelta(seconds=600))
-    query = Query(world, world.stream())
-    world.write(3)
-    world.clock.advance(100)
-    assert query.run_batch()
-    end_us = json.loads(query.ends[-1])["t"]
-    world.clock.advance(3300)
-    query.restart(world.stream())
-    with pytest.raises(CursorExpired, match="may be lost") as caught:
-        query.run_batch()
-    assert us_of(caught.value.gap_from) == end_us
-    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_000_000_000)
-
-    def first_us() -> int:
-        lenient = world.stream(failOnDataLoss=False)
-        start = json.loads(query.ends[0])
-        return min(p.value.window.start_us for p in lenient.partitions(start, lenient.latestOffset(start, ALL)))
-
-    assert first_us() == end_us, "the first node still has these rows"
-    world.clock.advance(600)
-    assert end_us < first_us() == about(world.clock.now_us() - 3_600_000_000)
-
-
-def test_rows_that_expired_before_the_ttl_became_longer_are_reported(world: World) -> None:
-    start = first_batch(world)
-    assert start["ttl"] == 3600
-    world.write(1)
-    world.clock.advance(3700)
-    alter(world, 86400)
-    world.clock.advance(100)
-    world.write(1)
-    world.clock.advance(60)
-    reader = world.stream()
-    end = reader.latestOffset(start, ALL)
-    assert end["ttl"] == 86400
-    unknown = {name: value for name, value in start.items() if name != "ttl"}  # of an rscylla that did not keep it
-    fresh = world.stream()
-    assert [row["ck"] for row in rows_of(fresh, fresh.partitions(unknown, end))] == [1]
-    with pytest.raises(CursorExpired, match="may be lost") as caught:
-        reader.partitions(start, end)
-    assert caught.value.gap_from == datetime_of(start["t"])
-    assert reader.partitions({**start, "t": world.clock.now_us() - 120_000_000}, end), "of the table as it is"
-    world.clock.advance(2 * 86400)
-    with pytest.raises(CursorExpired, match="may be lost"):
-        world.stream().partitions(unknown, end)
-
-
-def test_earliest_is_whatever_is_there_when_it_is_read(world: World) -> None:
-    world.write(5)
-    reader = world.stream()
-    at = reader.initialOffset()
-    world.clock.advance(3600 + 60)
-    world.write(3)
-    world.clock.advance(60)
-    assert len(rows_of(reader, reader.partitions(at, reader.latestOffset(at, ALL)))) == 3
-
-
 def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
     reader = world.stream()
     world.clock.advance(100)
@@ -1240,12 +651,6 @@ def test_a_log_that_is_dropped_while_a_batch_is_planned_is_named(
             ask()
 
 
-def planned(world: World, **options: Any) -> tuple[Any, list[Any]]:
-    source = world.source(**options)
-    reader = source.reader(schema=source.schema())
-    return reader, reader.partitions()
-
-
 @pytest.mark.parametrize("mode", ["changes", "log"])
 def test_a_log_that_is_created_again_between_plan_and_read_is_named(world: World, mode: str) -> None:
     world.write(20)
@@ -1257,91 +662,6 @@ def test_a_log_that_is_created_again_between_plan_and_read_is_named(world: World
     ):
         world.session.execute(statement)
     with pytest.raises(TableChanged, match="dropped and created again"):
-        rows_of(reader, partitions)
-
-
-@pytest.mark.parametrize("mode", ["changes", "log"])
-def test_rows_that_expire_between_plan_and_read_are_an_error_if_they_were_promised(world: World, mode: str) -> None:
-    world.clock.advance(60)
-    start = format_time(world.clock.now_us())
-    world.write(5)
-    world.clock.advance(100)
-    promised = planned(world, mode=mode, startingPosition=start)
-    others = [
-        planned(world, mode=mode),  # from the earliest row that there is
-        planned(world, mode=mode, startingPosition=start, failOnDataLoss=False),
-    ]
-    assert len(rows_of(*promised)) == 5
-    world.clock.advance(3600)
-    with pytest.raises(CursorExpired, match=r"ks\.t keeps 3600 s: .* may be lost, because they expired before an") as e:
-        rows_of(*promised)
-    assert e.value.gap_from is not None
-    assert format_time(us_of(e.value.gap_from)) == start
-    for reader, partitions in others:
-        assert rows_of(reader, partitions) == []
-
-
-@pytest.mark.parametrize("mode", ["changes", "log"])
-def test_rows_that_expire_after_they_were_read_are_not_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """A span is read window by window, which may take longer than its first rows have left."""
-    rows_a_window = 25 if mode == "changes" else 5  # a fifth of that, where windows are held as a whole
-    monkeypatch.setattr(reading, "Limits", partial(Limits, window_rows=rows_a_window, in_flight=1))
-    monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 1)
-    start_us = world.clock.now_us()
-    world.write(100, every=timedelta(seconds=30))
-    world.clock.advance(100)
-    options = {"mode": mode, "parallelism": 1, "startingPosition": format_time(start_us)}
-    reader, [partition] = planned(world, **options)
-    rows = batches = 0
-    for batch in reader.read(partition):
-        rows, batches = rows + batch.num_rows, batches + 1
-        world.clock.advance(20 * batch.num_rows)
-    assert rows == 100
-    assert batches > 10
-    assert world.clock.now_us() > start_us + 3_600_000_000, "the first rows have expired by now"
-
-
-@pytest.mark.parametrize("mode", ["changes", "log"])
-def test_rows_that_expire_while_others_are_read_are_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    rows_a_window = 25 if mode == "changes" else 5  # a fifth of that, where windows are held as a whole
-    monkeypatch.setattr(reading, "Limits", partial(Limits, window_rows=rows_a_window, in_flight=1))
-    monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 1)
-    start_us = world.clock.now_us()
-    world.write(100, every=timedelta(seconds=30))
-    world.clock.advance(100)
-    reader, [partition] = planned(world, mode=mode, parallelism=1, startingPosition=format_time(start_us))
-    seen: list[int] = []
-
-    def read() -> None:
-        for batch in reader.read(partition):
-            seen.extend(time.timestamp() for time in batch.column("cdc_timestamp").to_pylist())
-            if len(seen) >= 40 > len(seen) - batch.num_rows:
-                world.clock.advance(3600)
-
-    with pytest.raises(CursorExpired, match="because they expired before an executor read them") as caught:
-        read()
-    assert 40 <= len(seen) < 100
-    gap_from, gap_to = caught.value.gap_from, caught.value.gap_to
-    assert abs(gap_from.timestamp() - seen[39]) <= 300
-    assert gap_to.timestamp() == start_us / 1e6 + 3070, "all that was read later had expired"
-
-
-def test_rows_that_expired_are_lost_although_a_node_did_not_know_the_log(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its schema was outdated: another node says that the log is the same, and the rows have expired all the same."""
-    start = format_time(world.clock.now_us())
-    world.write(5)
-    world.clock.advance(100)
-    reader, partitions = planned(world, startingPosition=start)
-    world.clock.advance(3600)
-    known = cdc_source.read_log_id
-    monkeypatch.setattr(cdc_source, "read_log_id", lambda *given: (None, known(*given)[1]))
-    with pytest.raises(CursorExpired, match="because they expired before"):
         rows_of(reader, partitions)
 
 
@@ -1485,18 +805,6 @@ def test_a_batch_does_not_start_in_the_future(world: World, caplog: pytest.LogCa
         caplog.clear()
         assert world.batch(startingPosition=start) == []
         assert "option startingPosition is 20.000 s after the complete part of the log" in caplog.text
-
-
-def test_a_cursor_that_has_expired_is_an_error_by_default(world: World) -> None:
-    world.write(2)
-    world.clock.advance(60)
-    cursor = world.events()[0].id
-    world.clock.advance(2 * 3600)
-    world.write(3)
-    world.clock.advance(60)
-    with pytest.raises(CursorExpired, match="older than what the log keeps"):
-        world.batch(startingPosition=cursor)
-    assert len(world.batch(startingPosition=cursor, failOnDataLoss=False)) == 3
 
 
 def test_partitions_are_disjoint_and_hold_everything(world: World) -> None:
