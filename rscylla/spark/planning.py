@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, pairwise
 
 import attrs
@@ -21,7 +22,7 @@ from ..cdc.table import telling_if_gone
 from ..cdc.topology import Generation, generation_at
 from ..cdc.walk import LogWindow, windows_between
 from ..clock import Stop, SystemClock
-from ..errors import ConfigError, CursorExpired
+from ..errors import ConfigError, CursorExpired, NoStreams
 from ..event import EventID
 from .offsets import Offset
 from .options import MOST_CPUS, Options, Position
@@ -194,6 +195,19 @@ class Plan:
             CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
             TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
         """
+        plan = partial(self._spans, start_us, end_us, after, promised=promised, since_us=since_us, most_us=most_us)
+        try:
+            return plan()
+        except NoStreams:
+            first = self.source.generations[0]
+            self.source.refresh_generations()
+            if self.source.generations[0] == first:
+                raise
+            return plan()  # tablets had forgotten streams whose rows have expired
+
+    def _spans(
+        self, start_us: int, end_us: int, after: bytes, *, promised: bool, since_us: int, most_us: int | None
+    ) -> list[Span | SpanShare]:
         source, options = self.source, self.options
         generations = source.generations_until(end_us, options.lag_us)
         promise = self._promise(since_us) if promised else None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
+import attrs
 import pytest
 from sparkreader import (
     ALL,
@@ -25,10 +28,9 @@ from rscylla._timeuuid import datetime_of, format_time, us_of
 from rscylla.cdc import source as cdc_source
 from rscylla.cdc import spanbatches
 from rscylla.cdc.scan import Limits
-from rscylla.errors import (
-    CursorExpired,
-)
-from rscylla.spark import reading
+from rscylla.errors import CursorExpired
+from rscylla.spark import planning, reading
+from rscylla.spark.source import StreamReader
 from rscylla.spark.versions import ReadMaxFiles
 
 pytestmark = pytest.mark.every_pyspark
@@ -547,3 +549,167 @@ def test_a_cursor_that_has_expired_is_an_error_by_default(world: World) -> None:
     with pytest.raises(CursorExpired, match="older than what the log keeps"):
         world.batch(startingPosition=cursor)
     assert len(world.batch(startingPosition=cursor, failOnDataLoss=False)) == 3
+
+
+# ---------------------------------------------------------------- random histories
+
+
+@pytest.mark.parametrize("world", ["tablets"], indirect=True)
+def test_streams_that_tablets_forget_before_a_batch_is_planned_are_a_gap(world: World) -> None:
+    """A TTL that becomes shorter lets them forget streams whose rows were written with another one."""
+    world.clock.advance(60)
+    start_us = world.clock.now_us()
+    alter(world, 0)
+    reader = world.stream(startingPosition=format_time(start_us))
+    first = reader.initialOffset()
+    for _ in range(3):
+        world.write(1)
+        switch(world)
+    world.clock.advance(60)
+    end = reader.latestOffset(first, ALL)
+    alter(world, 60)
+    world.clock.advance(120)
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        reader.partitions(first, end)
+    assert us_of(caught.value.gap_from) == start_us
+    lenient = world.stream(failOnDataLoss=False)
+    assert rows_of(lenient, lenient.partitions(first, end)) == []
+
+
+@attrs.define
+class Written:
+    """A row of the log: its ``ck``, when it was written, and how long it lives, in microseconds; 0: for ever."""
+
+    ck: int
+    time_us: int
+    ttl_us: int
+
+    def lives_at(self, now_us: int) -> bool:
+        return not self.ttl_us or now_us <= self.time_us + self.ttl_us
+
+
+@attrs.define
+class History:
+    """Writes at random, alters the table, and lets time pass; knows all rows, and which TTL they have."""
+
+    world: World
+    dice: random.Random
+    rows: list[Written] = attrs.field(factory=list)
+    ttls: list[tuple[int, int]] = attrs.field(factory=lambda: [(0, 3600)])
+    columns: int = 0
+
+    @property
+    def altered_us(self) -> int:
+        return self.ttls[-1][0]
+
+    def ttl_us_at(self, time_us: int) -> int:
+        return next(ttl for since, ttl in reversed(self.ttls) if since <= time_us) * 1_000_000
+
+    def go_on(self) -> None:
+        world, dice = self.world, self.dice
+        match dice.choice(["write", "write", "write", "pass", "pass", "alter", "switch"]):
+            case "write":
+                for _ in range(dice.randint(1, 5)):
+                    now_us = world.clock.now_us()
+                    self.rows.append(Written(world.written, now_us, self.ttl_us_at(now_us)))
+                    world.write(1, every=timedelta(seconds=dice.choice([1, 20, 90])))
+            case "alter":
+                ttl_s = self.ttls[-1][1]
+                if dice.random() < 0.3:
+                    self.columns += 1
+                    world.session.execute(f"ALTER TABLE ks.t ADD c{self.columns} int")
+                else:
+                    ttl_s = dice.choice([0, 60, 600, 7200])
+                    alter(world, ttl_s)
+                self.ttls.append((world.clock.now_us(), ttl_s))
+            case "switch":
+                switch(world)
+        world.clock.advance(dice.choice([1, 30, 200, 2000]) * dice.random())
+
+
+@attrs.define
+class SlowQuery(Query):
+    """Reads the parts of a batch long after they were planned, at times, and knows what the reader cannot know.
+
+    ``unsure``: spans of time, and the TTL in microseconds that the reader believes the rows of each had, as it has not
+    looked between two alterations; None: a day, or more.
+    """
+
+    history: History = attrs.field(kw_only=True)
+    looked_us: int = 0
+    begun_us: int = 0
+    """When the end of the first batch was planned."""
+    unsure: list[tuple[int, int, int | None]] = attrs.field(factory=list)
+
+    def read(self, partitions: list[Any]) -> list[Row]:
+        rows: list[Row] = []
+        for partition in partitions:
+            self.world.clock.advance(self.history.dice.choice([0, 0, 0, 5, 40, 700]))
+            rows += super().read([partition])
+        return sorted(rows, key=lambda row: row["cdc_sequence"])
+
+    def step(self, reader: StreamReader | None) -> None:
+        """Run a batch by a new *reader*, or by the present one, which looks at the table again."""
+        history, dice = self.history, self.history.dice
+        if reader is not None:
+            self.restart(reader)
+        if reader is None and self.looked_us:
+            self.unsure.append((self.looked_us, history.altered_us, history.ttl_us_at(self.looked_us)))
+        else:
+            offset = json.loads(self.ends[self.done - 1]) if self.done else self.reader.initialOffset()
+            ttl_s = offset.get("ttl", offset.get("assumed"))
+            believed_us = None if ttl_s is None else ttl_s * 1_000_000
+            self.unsure.append((offset["t"] if self.done else 0, history.altered_us, believed_us))
+        self.looked_us = self.world.clock.now_us()
+        self.replayed.clear()  # of a batch that failed, rows may expire before it is repeated
+        self.begun_us = self.begun_us or self.looked_us
+        self.run_batch(dice.choice([ALL, ReadMaxFiles(1), ReadMaxFiles(9)]), fails=dice.random() < 0.2)
+
+    def is_unsure(self, time_us: int) -> bool:
+        """Whether the reader believes something else of rows of this time than what is true."""
+        ttl_us = self.history.ttl_us_at(time_us)
+        return any(start <= time_us < end and believed != ttl_us for start, end, believed in self.unsure)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_row_is_lost_without_an_error_and_no_error_is_false(world: World, seed: int) -> None:
+    """Except where the schema does not show the TTL that rows had, and what is assumed of it is wrong."""
+    dice = random.Random(seed)
+    history = History(world, dice)
+    before_us = world.clock.now_us() - 7_200_000_000
+    for _ in range(dice.randint(0, 6)):
+        history.go_on()
+    start_us = dice.choice([before_us, world.clock.now_us(), *(row.time_us for row in history.rows)])
+    is_earliest = dice.random() < 0.3
+    start = "earliest" if is_earliest else format_time(start_us)
+    world.clock.advance(31)
+
+    def stream() -> StreamReader:
+        span, parts = dice.choice(["10s", "300s"]), dice.choice([1, 4])
+        return world.stream(startingPosition=start, windowSpan=span, parallelism=parts)
+
+    query = SlowQuery(world, stream(), history=history)
+    error: CursorExpired | None = None
+    for _ in range(14):
+        history.go_on()
+        try:
+            query.step(stream() if dice.random() < 0.6 else None)
+        except CursorExpired as e:
+            error = e
+            break
+    if error is not None:
+        gap_us, ttl_us = us_of(error.gap_from), history.ttl_us_at(us_of(error.gap_from))
+        assert gap_us < us_of(error.gap_to)
+        has_expired = ttl_us and gap_us + ttl_us <= world.clock.now_us()
+        # Tablets forget stream sets by the TTL of now, whatever TTL their rows have.
+        first_us = planning.open_source(query.reader._options).generations[0].start_us
+        assert has_expired or gap_us < first_us or query.is_unsure(gap_us)
+    ends_us = [json.loads(end)["t"] for end in query.ends[: query.done]] or [0]
+    found = {row["ck"] for row in query.rows}
+    assert len(found) == len(query.rows)
+    for row in history.rows:
+        promised = row.time_us >= start_us
+        if is_earliest:  # what is there, and from the first batch on what is there then
+            promised = row.time_us >= ends_us[0] and row.lives_at(query.begun_us + 61_000_000)
+        if promised and row.time_us < ends_us[-1] and row.ck not in found:
+            assert query.is_unsure(row.time_us)

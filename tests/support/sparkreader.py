@@ -160,12 +160,15 @@ class Query:
             self.ends.append(json.dumps(end))
         end = json.loads(self.ends[self.done])
         assert len(self.ends[self.done]) < 400
-        rows = rows_of(self.reader, self.reader.partitions(self._start(), end))
+        rows = self.read(self.reader.partitions(self._start(), end))
         assert self.replayed.setdefault(self.done, rows) == rows
         if not fails:
             self.rows += rows
             self.done += 1
         return True
+
+    def read(self, partitions: list[Any]) -> list[Row]:
+        return rows_of(self.reader, partitions)
 
     def _start(self) -> Row:
         self.world.clock.advance(0.003)
