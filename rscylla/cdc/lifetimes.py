@@ -15,6 +15,12 @@ __all__ = ["NEVER_US", "Lifetimes", "Promise"]
 
 NEVER_US = 2**63
 
+EARLY_US = 1_000_000
+"""A row may expire so much before its TTL is over: nodes count whole seconds, from the start of that of the write.
+
+Source: Scylla ``gc_clock.hh``.
+"""
+
 
 @attrs.frozen
 class Lifetimes:
@@ -146,7 +152,7 @@ class Promise:
         It may end after *end_us*. *first_us*: the start of the first generation; rows from before it are gone, too.
         """
         lifetimes = self.lifetimes
-        for hole in lifetimes.missing(max(start_us, self.from_us), now_us + self.ahead_us, first_us):
+        for hole in lifetimes.missing(max(start_us, self.from_us), now_us + self.ahead_us + EARLY_US, first_us):
             lost_us = hole.start_us
             gone = next(lifetimes.holes(lost_us, self.since_us), None)
             if gone is not None and gone.start_us <= lost_us:

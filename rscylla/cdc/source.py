@@ -30,7 +30,7 @@ from ..event import EventID, LogMark
 from ..options import aware_us
 from .clocks import NodeClocks
 from .driver import ReadSession
-from .lifetimes import NEVER_US, Lifetimes, Promise
+from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
 from .query import row_ttl_cql
 from .table import LoggedTable, check_same_log, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
@@ -326,9 +326,9 @@ class Source:
         """Return the spans from *at_us* on, in order, whose rows may have expired, or that are before any generation.
 
         Rows expire by the clock of the node that reads them, so they may be gone once they have expired by the fastest
-        clock. *surely*: return the spans that have expired by all clocks, whose rows no node returns any more.
+        clock, or a second before. *surely*: return the spans that have expired by all clocks, whose rows no node has.
         """
-        now_us = self.now_us() if surely else self.latest_us()
+        now_us = self.now_us() if surely else self.latest_us() + EARLY_US
         return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
     def missed(self, at_us: int, end_us: int, promise: Promise | None = None) -> Hole | None:
@@ -367,7 +367,7 @@ class Source:
     @property
     def edge_us(self) -> int:
         """Rows that expire within this time are not promised to a reader that starts now, in microseconds."""
-        return min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
+        return max(min(EDGE_US, self.table.ttl_s * 1_000_000 // 10), 2 * EARLY_US)
 
     def safe_start_us(self) -> int:
         """Return the time from which no row expires within a minute, by the clock of any node.

@@ -27,6 +27,7 @@ import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
 from rscylla.cdc import source as cdc_source
 from rscylla.cdc import spanbatches
+from rscylla.cdc.lifetimes import EARLY_US
 from rscylla.cdc.scan import Limits
 from rscylla.errors import CursorExpired
 from rscylla.spark import planning, reading
@@ -90,6 +91,17 @@ def test_a_start_that_has_expired_is_an_error_by_default(world: World) -> None:
     assert len(rows_of(lenient, lenient.partitions(at, end))) == 3
 
 
+def test_a_row_expires_with_the_second_in_which_its_ttl_ends_and_is_lost_then(world: World) -> None:
+    """Nodes count its TTL from the start of the second in which it was written."""
+    world.clock.advance(60.9)
+    start = format_time(world.clock.now_us())
+    world.write(1)
+    world.clock.advance(3599.2)
+    assert list(world.session.execute("SELECT * FROM ks.t_scylla_cdc_log")) == []
+    with pytest.raises(CursorExpired):
+        planned(world, startingPosition=start)
+
+
 def test_a_time_whose_rows_have_expired_is_an_error_by_default(world: World) -> None:
     world.clock.advance(60)
     start = world.clock.now_us()
@@ -107,7 +119,7 @@ def test_a_time_whose_rows_have_expired_is_an_error_by_default(world: World) -> 
         with pytest.raises(CursorExpired, match=r"keeps 3600 s: .* may be lost; start later") as caught:
             plan()
         assert caught.value.gap_from == datetime_of(start)
-        assert caught.value.gap_to == datetime_of(world.clock.now_us() - 3600_000_000)
+        assert caught.value.gap_to == datetime_of(world.clock.now_us() - 3600_000_000 + EARLY_US)
     assert len(rows_of(*planned(world, **at, failOnDataLoss=False))) == 3
     lenient = world.stream(**at, failOnDataLoss=False)
     first = lenient.initialOffset()
@@ -270,7 +282,7 @@ def test_a_start_among_streams_that_tablets_no_longer_have_is_a_gap_from_there(w
         with pytest.raises(CursorExpired, match="may be lost; start later") as caught:
             plan()
         assert us_of(caught.value.gap_from) == start_us
-        assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_600_000_000)
+        assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_600_000_000 + EARLY_US)
     assert [row["ck"] for row in rows_of(*planned(world, **at, failOnDataLoss=False))] == [2]
 
 
@@ -298,7 +310,7 @@ def test_rows_that_expired_in_the_middle_of_a_batch_are_reported(world: World) -
     with pytest.raises(CursorExpired, match="may be lost") as caught:
         reader.partitions(start, end)
     assert caught.value.gap_from == datetime_of(altered_us)
-    assert caught.value.gap_to == datetime_of(world.clock.now_us() - 60_000_000)
+    assert caught.value.gap_to == datetime_of(world.clock.now_us() - 60_000_000 + EARLY_US)
     before = {**end, "t": altered_us}
     assert [row["ck"] for row in rows_of(reader, reader.partitions(start, before))] == [0]
     with pytest.raises(CursorExpired, match="may be lost"):
@@ -344,7 +356,7 @@ def test_rows_that_expire_after_an_earliest_query_began_are_reported(world: Worl
     with pytest.raises(CursorExpired, match="may be lost") as caught:
         query.run_batch(ReadMaxFiles(100))
     assert us_of(caught.value.gap_from) == about(began_us - 54_000_000)
-    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 60_000_000)
+    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 60_000_000 + EARLY_US)
     lenient = world.stream(failOnDataLoss=False)
     query.restart(lenient)
     start, end = json.loads(query.ends[-2]), json.loads(query.ends[-1])
@@ -408,7 +420,7 @@ def test_a_gap_is_reported_by_the_fastest_clock_and_skipped_by_the_slowest(world
     with pytest.raises(CursorExpired, match="may be lost") as caught:
         query.run_batch()
     assert us_of(caught.value.gap_from) == end_us
-    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_000_000_000)
+    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_000_000_000 + EARLY_US)
 
     def first_us() -> int:
         lenient = world.stream(failOnDataLoss=False)
@@ -700,7 +712,7 @@ def test_no_row_is_lost_without_an_error_and_no_error_is_false(world: World, see
     if error is not None:
         gap_us, ttl_us = us_of(error.gap_from), history.ttl_us_at(us_of(error.gap_from))
         assert gap_us < us_of(error.gap_to)
-        has_expired = ttl_us and gap_us + ttl_us <= world.clock.now_us()
+        has_expired = ttl_us and gap_us + ttl_us <= world.clock.now_us() + EARLY_US
         # Tablets forget stream sets by the TTL of now, whatever TTL their rows have.
         first_us = planning.open_source(query.reader._options).generations[0].start_us
         assert has_expired or gap_us < first_us or query.is_unsure(gap_us)

@@ -10,7 +10,7 @@ from fakelog import NOW_US, SECOND, log_time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.cdc.lifetimes import Lifetimes, Promise
+from rscylla.cdc.lifetimes import EARLY_US, Lifetimes, Promise
 from rscylla.cdc.table import LoggedTable
 from rscylla.cdc.walk import Hole
 from rscylla.event import EventID
@@ -88,7 +88,7 @@ def test_rows_are_lost_if_they_were_promised_and_have_expired(
     def is_lost(moment_us: int) -> bool:
         expires_us = moment_us + (ttl_at(moment_us) or now_s + 1) * SECOND
         is_promised = moment_us >= promise.from_us and expires_us >= promise.since_us
-        return is_promised and expires_us < now_s * SECOND + promise.ahead_us
+        return is_promised and expires_us < now_s * SECOND + promise.ahead_us + EARLY_US
 
     moments = range(at_s * SECOND, (at_s + span_s) * SECOND, SECOND // 2)
     lost = promise.lost(at_s * SECOND, (at_s + span_s) * SECOND, now_s * SECOND)

@@ -23,7 +23,7 @@ from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
 from rscylla.cdc.client import Client, Direct, ReadAhead
 from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.lifetimes import Lifetimes
+from rscylla.cdc.lifetimes import EARLY_US, Lifetimes
 from rscylla.cdc.query import first_row_cql
 from rscylla.cdc.records import made_in_python
 from rscylla.cdc.scan import Limits
@@ -624,7 +624,7 @@ def test_an_expired_cursor_is_an_error_and_is_not_skipped(log: FakeLog) -> None:
     with pytest.raises(CursorExpired, match=r"changes from .* to .* may be lost") as e:
         stream_of(log)(cursor, LAG)
     assert e.value.gap_from == datetime_of(NOW_US - 3 * DAY)
-    assert e.value.gap_to == datetime_of(NOW_US - DAY)
+    assert e.value.gap_to == datetime_of(NOW_US - DAY + EARLY_US)
 
 
 def test_the_policy_may_be_to_continue_at_the_oldest_row(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -645,7 +645,7 @@ def test_a_reader_that_falls_behind_what_is_kept_stops(log: FakeLog) -> None:
     log.clock.advance(300.0)
     with pytest.raises(CursorExpired, match="fell behind") as e:
         drain(client)
-    assert e.value.gap_to == datetime_of(log.clock.now_us() - DAY)
+    assert e.value.gap_to == datetime_of(log.clock.now_us() - DAY + EARLY_US)
 
 
 def test_gaps_that_are_passed_over_are_counted(log: FakeLog) -> None:
@@ -670,7 +670,7 @@ def test_what_one_node_takes_for_expired_may_be_lost(log: FakeLog) -> None:
     with pytest.raises(CursorExpired, match="may be lost") as e:
         stream_of(log)(cursor, LAG)
     assert e.value.gap_from == datetime_of(NOW_US - DAY + 300 * SECOND)
-    assert abs((e.value.gap_to - datetime_of(NOW_US - DAY + 600 * SECOND)).total_seconds()) < 0.01
+    assert abs((e.value.gap_to - datetime_of(NOW_US - DAY + 600 * SECOND + EARLY_US)).total_seconds()) < 0.01
     later = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 700 * SECOND))
     assert to_head(log, later) == []
 

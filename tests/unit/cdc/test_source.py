@@ -10,6 +10,7 @@ from cassandra import OperationTimedOut, Unauthorized
 from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
 from rscylla.cdc.follow import Follower
+from rscylla.cdc.lifetimes import EARLY_US
 from rscylla.cdc.source import METADATA_EVERY_S, SETTLING_US, Source, check_log
 from rscylla.cdc.stream import Stream
 from rscylla.cdc.table import telling_if_gone
@@ -153,7 +154,7 @@ def test_a_row_that_has_expired_only_on_a_fast_node_proves_no_former_log(
 def test_time_before_any_generation_and_expired_rows_after_it_are_one_gap(log: FakeLog) -> None:
     log.generation(NOW_US - 3 * DAY, [stream_id(1)])
     source = source_of(log)
-    expired_us = source.now_us() - DAY
+    expired_us = source.now_us() - DAY + EARLY_US
     assert source.holes(NOW_US - 5 * DAY) == (Hole(NOW_US - 5 * DAY, expired_us, DAY // SECOND),)
     assert source.holes(NOW_US - 2 * DAY) == (Hole(NOW_US - 2 * DAY, expired_us, DAY // SECOND),)
     assert source.holes(NOW_US - HOUR) == ()
@@ -260,7 +261,7 @@ def test_a_shorter_ttl_counts_for_rows_that_are_written_from_then_on(old: FakeLo
     old.clock.advance(120)
     source.reread_table()
     assert source.table.ttl_s == 60
-    assert source.holes(NOW_US - HOUR) == (Hole(NOW_US, source.latest_us() - 60 * SECOND, 60),)
+    assert source.holes(NOW_US - HOUR) == (Hole(NOW_US, source.latest_us() - 60 * SECOND + EARLY_US, 60),)
 
 
 def test_nothing_starts_before_the_first_generation(log: FakeLog) -> None:
