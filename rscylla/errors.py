@@ -181,12 +181,16 @@ class InvalidCursor(CursorError, ValueError):
 
 
 class CursorExpired(CursorError):
-    """Rows after the cursor may have expired. ``gap_from`` to ``gap_to`` (aware UTC) can no longer be read."""
+    """Rows after the cursor may have expired. ``gap_from`` to ``gap_to`` (aware UTC) can no longer be read.
+
+    A note has the two times, too: what Spark passes on of an error is its traceback.
+    """
 
     def __init__(self, message: str, *, gap_from: datetime, gap_to: datetime) -> None:
         super().__init__(message)
         self.gap_from = gap_from
         self.gap_to = gap_to
+        self.add_note(f"gap: {gap_from.isoformat()} to {gap_to.isoformat()}")
 
 
 class CursorRegression(CursorError):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from .. import errors
-from ..errors import ConfigError, RscyllaError, SparkFailed
+from ..errors import ConfigError, CursorExpired, RscyllaError, SparkFailed
 
 __all__ = ["spark_errors"]
 
 _OURS = re.compile(r"^(?:.*\s)?rscylla\.errors\.(\w+): (.+)$", re.MULTILINE)
+_GAP = re.compile(r"^\s*gap: (\S+) to (\S+)\s*$", re.MULTILINE)
 _CONDITION = re.compile(r"^(?:: )?(?:[\w.$]+: )?\[([A-Z][A-Z0-9_.]+)\]", re.MULTILINE)
 
 NOT_FOUND = (
@@ -52,7 +54,11 @@ def _translated(error: Exception) -> RscyllaError:
     if ours:
         # Spark's text holds tracebacks; the last line that names an error of rscylla is the one that was raised.
         name, message = ours[-1]
-        return _made(getattr(errors, name, RscyllaError), message.strip())
+        kind, gaps = getattr(errors, name, RscyllaError), _GAP.findall(text)
+        if kind is CursorExpired and gaps:
+            gap_from, gap_to = map(datetime.fromisoformat, gaps[-1])
+            return CursorExpired(message.strip(), gap_from=gap_from, gap_to=gap_to)
+        return _made(kind, message.strip())
     kinds = [type(error).__name__]
     if isinstance(error, Py4JJavaError):
         kinds.append(str(error.java_exception.getClass().getSimpleName()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import traceback
+from datetime import UTC, datetime
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -65,6 +67,16 @@ def test_an_error_of_ours_comes_back_from_a_worker(raised: rscylla.RscyllaError,
         found = told(error)
         assert type(found) is kind
         assert str(found) == str(raised)
+
+
+def test_an_expired_cursor_comes_back_with_its_gap() -> None:
+    gap = datetime(2026, 11, 27, 10, 0, 0, 5, UTC), datetime(2026, 11, 27, 11, tzinfo=UTC)
+    raised = rscylla.CursorExpired("changes may be lost", gap_from=gap[0], gap_to=gap[1])
+    text = "".join(traceback.format_exception(raised))
+    for error in (PySparkException(text), JavaError("SparkException", f"PythonException: {text}\n\n\tat org.apache")):
+        found = told(error)
+        assert isinstance(found, rscylla.CursorExpired)
+        assert (str(found), found.gap_from, found.gap_to) == ("changes may be lost", *gap)
 
 
 def test_one_that_has_more_to_say_comes_back_as_the_kind_above_it() -> None:

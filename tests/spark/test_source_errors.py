@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,19 @@ def test_bad_input_is_reported_in_the_users_terms(spark: SparkSession, table: st
         spark, given | {"contactPoints": "127.0.0.1:1"}
     )
     assert "endingPosition is" in told(spark, given | {"endingPosition": "2100-01-01T00:00:00Z"})
+
+
+def test_rows_that_have_expired_are_a_gap_for_who_asked_for_them(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.short (id int PRIMARY KEY) WITH cdc = {{'enabled': true, 'ttl': 1}}")
+    start = datetime.now(UTC) - timedelta(minutes=10)
+    given = options(vnodes, "short") | {"startingPosition": start.isoformat()}
+    frame = spark.read.format("scylla-cdc").options(**given).load()
+    told = r"keeps 1 s: changes from .* may be lost"
+    with pytest.raises(rscylla.CursorExpired, match=told) as caught, spark_errors():
+        frame.collect()
+    assert start < caught.value.gap_from < caught.value.gap_to <= datetime.now(UTC)
 
 
 def test_a_table_that_is_dropped_before_it_is_read_is_named(
