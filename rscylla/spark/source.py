@@ -287,8 +287,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         at = start.at
         after = at.position if at.is_row else b""
         chosen = (self._options.start.name or "given") if start.promised else "earliest"
-        assumed_s = plan.source.assumed_ttl_s
-        return Offset(plan.log_id, at.exact_us, at.generation, after, chosen, assumed_ttl_s=assumed_s).as_json()
+        source = plan.source
+        is_former = at.exact_us < (source.table.altered_us or 0)
+        ttl_s = source.lifetimes.ttl_at(at.exact_us) if is_former else None  # what the cursor has shown
+        assumed_s = source.assumed_ttl_s if ttl_s is None else None
+        offset = Offset(plan.log_id, at.exact_us, at.generation, after, chosen, None, ttl_s, 0, assumed_s)
+        return offset.as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger

@@ -247,6 +247,22 @@ def test_a_former_ttl_is_remembered_over_restarts(world: World, start: str) -> N
     assert us_of(caught.value.gap_from) == json.loads(query.ends[-2])["t"]
 
 
+def test_the_former_ttl_that_a_cursor_has_is_in_the_first_batch(world: World) -> None:
+    log = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe()
+    cursor = log.read_until(log.generations[-1], world.clock.now_us())
+    world.write(1)
+    world.clock.advance(60)
+    alter(world, 7200)
+    query = Query(world, world.stream(startingPosition=str(cursor)))
+    query.run_batch(fails=True)
+    assert json.loads(query.ends[0])["begin"]["ttl"] == 3600
+    world.clock.advance(3600)
+    query.restart(world.stream(startingPosition="latest"))
+    with pytest.raises(CursorExpired, match="keeps 3600 s") as caught:
+        query.run_batch()
+    assert us_of(caught.value.gap_from) == cursor.exact_us
+
+
 @pytest.mark.parametrize("how", ["batch", "stream", "earliest"])
 def test_rows_without_a_ttl_are_never_lost(world: World, how: str) -> None:
     start = "earliest" if how == "earliest" else format_time(world.clock.now_us())
