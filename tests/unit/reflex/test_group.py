@@ -429,7 +429,9 @@ def test_slices_move_one_after_the_other(team: Team, monkeypatch: pytest.MonkeyP
 def test_a_service_that_gives_up_hands_its_slices_over_first(team: Team) -> None:
     first, second = team.join("first"), team.join("second")
     team.until_held(4, 4)
-    team.streams[first.held[0]].fail("recv", CursorExpired("the log is gone", gap_from=None, gap_to=None))
+    team.streams[first.held[0]].fail(
+        "recv", CursorExpired("the log is gone", gap_from=datetime_of(0), gap_to=datetime_of(START_US))
+    )
     team.streams[first.held[0]].append(event(2))
     team.until(lambda: first.service.wait(timedelta()), "it has ended")
     assert first.service.exit_code == 1
