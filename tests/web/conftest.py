@@ -20,8 +20,10 @@ def browser() -> Iterator[Open]:
 
 
 @pytest.fixture
-def open_page(browser: Open) -> Iterator[Open]:
+def open_page(browser: Open, request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens pages. None of them may log an error, raise one, or try what its policy forbids."""
+    if "told" in request.fixturenames:
+        request.getfixturevalue("told")  # it ends after the pages that ask it
     opened: list[Shown] = []
 
     def open_it(url: str, **settings: Any) -> Shown:
