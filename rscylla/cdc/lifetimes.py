@@ -16,7 +16,7 @@ __all__ = ["NEVER_US", "Lifetimes", "Promise"]
 NEVER_US = 2**63
 
 EARLY_US = 1_000_000
-"""A row may expire so much before its TTL is over: nodes count whole seconds, from the start of that of the write.
+"""A row may expire so much before its TTL is over: nodes count whole seconds, from the start of the one of the write.
 
 Source: Scylla ``gc_clock.hh``.
 """
@@ -27,7 +27,7 @@ class Lifetimes:
     """The TTLs with which rows were written: ``spans`` has start times and seconds; 0: no TTL, None: not known.
 
     The TTL of a row is the table's option at the time of the write. A later change of the option does not affect it.
-    ``assumed_until_us``: the TTL of rows written before it is an assumption; 0 if none is.
+    ``assumed_until_us``: the TTL of rows written before that time is an assumption; 0 if none is.
     """
 
     spans: tuple[tuple[int, int | None], ...]
@@ -135,10 +135,9 @@ class Lifetimes:
 
 @attrs.frozen
 class Promise:
-    """Which rows of a log a reader must not miss: those that were written from ``from_us`` on, and live ``lifetimes``.
+    """Which rows a reader must not miss: those written from ``from_us`` on that had not expired by ``since_us``.
 
-    ``since_us``: rows that had expired by then are not promised. ``ahead_us``: rows may expire so much earlier than by
-    the clock that is asked, because other nodes have other clocks.
+    ``lifetimes`` has their TTLs. ``ahead_us``: how far the clock of a node may be ahead of the clock that is asked.
     """
 
     lifetimes: Lifetimes
