@@ -137,7 +137,7 @@ class Lifetimes:
 class Promise:
     """Which rows a reader must not miss: those written from ``from_us`` on that had not expired by ``since_us``.
 
-    ``lifetimes`` has their TTLs. ``ahead_us``: how far the clock of a node may be ahead of the clock that is asked.
+    ``lifetimes`` has their TTLs. ``ahead_us``: how far the fastest clock of nodes was ahead of the slowest one.
     """
 
     lifetimes: Lifetimes
@@ -151,7 +151,7 @@ class Promise:
         It may end after *end_us*. *first_us*: the start of the first generation; rows from before it are gone, too.
         """
         lifetimes = self.lifetimes
-        for hole in lifetimes.missing(max(start_us, self.from_us), now_us + self.ahead_us + EARLY_US, first_us):
+        for hole in lifetimes.missing(max(start_us, self.from_us), now_us + EARLY_US, first_us):
             lost_us = hole.start_us
             gone = next(lifetimes.holes(lost_us, self.since_us), None)
             if gone is not None and gone.start_us <= lost_us:
@@ -168,7 +168,7 @@ class Promise:
             kept = f"keeps {lost.ttl_s} s (assumed, because the table was altered since)"
         else:
             kept = f"keeps {lost.ttl_s} s"
-        start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (lost.start_us, lost.end_us))
+        start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (lost.start_us, lost.end_us + 999_999))
         return f"the log of {table.full_name} {kept}: changes from {start} to {end} UTC may be lost"
 
 

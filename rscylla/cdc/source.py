@@ -269,6 +269,8 @@ class Source:
         at_us = self.node_clocks.slowest_us()
         fresh = reread_same(self.session, self.table, self.now_us(), self.clock, self._stop, retrying=retrying)
         self.same_until_us = at_us
+        if (fresh.altered_us or 0) < (self.table.altered_us or 0):
+            return self.table  # the node has not learnt of the last alteration
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
         self.table = fresh
         return fresh

@@ -113,14 +113,15 @@ class SpanReader:
         """
         return self._read(whole=True)
 
-    def lost(self, now_us: int) -> Hole | None:
+    def lost(self, now_us: int, monotonic: float) -> Hole | None:
         """Return the span of the promised rows that may have expired before they were read, or None.
 
         Args:
-            now_us: the time now by the clock by which rows expire, in microseconds. Windows are read in order of time,
-                so the first ones may have expired by now although they were read in time.
+            now_us: a time of the clock by which rows expire, in microseconds. Windows are read in order of time, so the
+                first ones may have expired by then although they were read in time.
+            monotonic: the time of the client's monotonic clock then, or before, in seconds.
         """
-        promise, monotonic = self._span.promise, self._clock.monotonic()
+        promise = self._span.promise
         found = [
             attrs.evolve(hole, end_us=min(hole.end_us, end_us))
             for start_us, end_us, read_at in self._done

@@ -11,11 +11,10 @@ cursor. The end of a batch may also have:
     - ``since``: while there are rows that had expired then, which is at most a minute after a query from "earliest"
       planned its first batch: no reader expects them.
 
-The initial offset of a query has ``from``, how it was chosen, and may have ``ttl`` or ``assumed``, if the table was
-altered since, and ``after``, the position of the row after which to start. Spark asks for the initial offset again
-until the first batch is done, and keeps none of the answers. The end of the first batch therefore has ``begin``, the
-initial offset that the batch was planned with. Two offsets alone determine the rows between them, whatever the options
-are.
+The initial offset of a query has ``from``, how it was chosen, and may have ``ttl`` or ``assumed``, too, and
+``after``, the position of the row after which to start. Spark asks for the initial offset again until the first batch
+is done, and keeps none of the answers. The end of the first batch therefore has ``begin``, the initial offset that the
+batch was planned with. Two offsets alone determine the rows between them, whatever the options are.
 """
 
 from __future__ import annotations

@@ -211,9 +211,10 @@ class Plan:
         source, options = self.source, self.options
         generations = source.generations_until(end_us, options.lag_us)
         promise = self._promise(since_us) if promised else None
+        remaining_us = source.remaining_us(start_us)  # before the check: more rows expire between the two
         if promise is not None:
             self._check_kept(start_us, end_us, promise)
-        start_us = source.remaining_us(start_us)
+        start_us = remaining_us
         if not options.fail_on_data_loss:
             promise = None
         elif promise is not None:  # an executor asks one node for its time
@@ -262,8 +263,13 @@ class Plan:
         source = self.source
         if at.ttl_s is not None:
             source.lifetimes = source.lifetimes.knowing(at.ttl_s)
-        elif at.assumed_ttl_s is not None:
+        else:
             source.assumed_ttl_s = at.assumed_ttl_s
+
+    def ttls_at(self, time_us: int) -> tuple[int | None, int | None]:
+        """Return the TTL of rows written at *time_us*, None if it is not known, and what is then assumed of it."""
+        ttl_s = self.source.lifetimes.ttl_at(time_us)
+        return ttl_s, self.source.assumed_ttl_s if ttl_s is None else None
 
     def _promise(self, since_us: int) -> Promise:
         """Return the promise of all rows, except for those that had expired by *since_us*."""

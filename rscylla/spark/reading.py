@@ -10,13 +10,16 @@ import attrs
 from .._timeuuid import datetime_of
 from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
+from ..cdc.clocks import NodeClocks
 from ..cdc.driver import ReadSession
+from ..cdc.lifetimes import Promise
 from ..cdc.scan import Limits
 from ..cdc.source import check_log, streams_of
 from ..cdc.span import Span, SpanReader, SpanShare
 from ..cdc.table import LoggedTable, reread_table, telling_if_gone
 from ..cdc.topology import Generation
-from ..clock import Stop, SystemClock
+from ..cdc.walk import Hole
+from ..clock import Clock, Stop, SystemClock
 from ..errors import CursorExpired, TableChanged
 from ..types import Digits
 from .options import Connection
@@ -79,17 +82,32 @@ class SpanRead:
                 strict=self.strict,
                 on_lost_keys=_refuse_lost_keys,
             )
-            _check_kept(reader, span, check_log(session, span.table, clock, stop))
+            asked_at = clock.monotonic()
+            now_us = check_log(session, span.table, clock, stop)
+            if span.promise is not None:
+                lost = reader.lost(now_us + span.promise.ahead_us, asked_at)
+                if lost is not None:
+                    _report_lost(lost, session, reader, span, span.promise, clock)
         finally:
             stop.set()  # Spark may stop reading early
 
 
-def _check_kept(reader: SpanReader, span: Span, now_us: int) -> None:
-    lost = reader.lost(now_us)
-    if lost is not None:
-        assert span.promise is not None
+def _report_lost(
+    lost: Hole, session: ReadSession, reader: SpanReader, span: Span, promise: Promise, clock: Clock
+) -> None:
+    """Raise ``CursorExpired`` for *lost*, unless it shows that no node's clock was so far.
+
+    The one node that was asked may itself be the fastest. So all are asked, which costs queries in this case only.
+    """
+    clocks = NodeClocks(session, clock)
+    clocks.sample()
+    found: Hole | None = lost
+    if len(clocks.skew_us) == len(session.hosts()):
+        found = reader.lost(clocks.fastest_us(), clock.monotonic())
+    if found is not None:
+        lost = found
         raise CursorExpired(
-            f"{span.promise.told(span.table, lost)}, because they expired before an executor read them; read them "
+            f"{promise.told(span.table, lost)}, because they expired before an executor read them; read them "
             "sooner or with more executors, start later, or set the option failOnDataLoss to false to read the "
             "remaining rows",
             gap_from=datetime_of(lost.start_us),

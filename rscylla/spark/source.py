@@ -287,12 +287,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         at = start.at
         after = at.position if at.is_row else b""
         chosen = (self._options.start.name or "given") if start.promised else "earliest"
-        source = plan.source
-        is_former = at.exact_us < (source.table.altered_us or 0)
-        ttl_s = source.lifetimes.ttl_at(at.exact_us) if is_former else None  # what the cursor has shown
-        assumed_s = source.assumed_ttl_s if ttl_s is None else None
-        offset = Offset(plan.log_id, at.exact_us, at.generation, after, chosen, None, ttl_s, 0, assumed_s)
-        return offset.as_json()
+        ttl_s, assumed_s = plan.ttls_at(at.exact_us)
+        initial = Offset(
+            plan.log_id, at.exact_us, at.generation, after, chosen=chosen, ttl_s=ttl_s, assumed_ttl_s=assumed_s
+        )
+        return initial.as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows, rows = self._options.windows_per_trigger, self._options.rows_per_trigger
@@ -345,15 +344,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us, after = at.time_us, at.after
         else:
             return start
-        source, lifetimes = plan.source, plan.source.lifetimes
+        source = plan.source
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
         if next(source.assumed_lifetimes().holes(end_us, since_us), None) is None:
             since_us = 0
-        ttl_s = lifetimes.ttl_at(end_us)
-        assumed_s = source.assumed_ttl_s if ttl_s is None else None
-        end = Offset(plan.log_id, end_us, generation, after, "", begin, ttl_s, since_us, assumed_s)
+        ttl_s, assumed_s = plan.ttls_at(end_us)
+        end = Offset(
+            plan.log_id,
+            end_us,
+            generation,
+            after,
+            begin=begin,
+            ttl_s=ttl_s,
+            since_us=since_us,
+            assumed_ttl_s=assumed_s,
+        )
         self._next = start, end.as_json()
         return self._next[1]
 

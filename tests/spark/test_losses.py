@@ -249,6 +249,118 @@ def test_a_former_ttl_is_remembered_over_restarts(world: World, start: str) -> N
     assert us_of(caught.value.gap_from) == json.loads(query.ends[-2])["t"]
 
 
+@pytest.mark.parametrize("start", ["latest", "a time", "earliest"])
+@pytest.mark.parametrize("later_s", [86_400, 60])
+def test_the_first_batch_keeps_the_ttl_that_was_known_when_it_was_planned(
+    world: World, start: str, later_s: int
+) -> None:
+    world.clock.advance(60)
+    start = format_time(world.clock.now_us() - 30_000_000) if start == "a time" else start
+    first = world.stream(startingPosition=start)
+    query = Query(world, first)
+    begin = first.initialOffset()
+    first.initialOffset = lambda: begin  # type: ignore[method-assign]
+    world.write(5)
+    world.clock.advance(60)
+    query.run_batch(fails=True)
+    alter(world, later_s)
+    world.clock.advance(300)
+    query.restart(world.stream(startingPosition=start))
+    assert query.run_batch()
+    assert len(query.rows) == 5, "they live as long as they did before"
+    query.done, query.replayed = 0, {}
+    world.clock.advance(7200)
+    query.restart(world.stream(startingPosition=start))
+    if start == "earliest":
+        assert query.run_batch(), "what is there when it is read"
+        return
+    with pytest.raises(CursorExpired, match="keeps 3600 s:"):
+        query.run_batch()
+
+
+def test_a_node_with_an_outdated_schema_does_not_bring_back_a_former_ttl(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.clock.advance(60)
+    alter(world, 7200)
+    world.clock.advance(60)
+    reader = world.stream(startingPosition="latest")
+    world.clock.advance(60)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    former = planning.open_source(reader._options).table
+    alter(world, 60)
+    world.clock.advance(20)
+    reader.reportLatestOffset()
+    world.write(5)
+    world.clock.advance(200)
+    with monkeypatch.context() as outdated:
+        outdated.setattr(cdc_source, "read_table", lambda *_: former)
+        following = reader.latestOffset(end, ALL)
+    assert following["ttl"] == 60
+    with pytest.raises(CursorExpired, match="keeps 60 s"):
+        reader.partitions(end, following)
+
+
+@pytest.mark.parametrize("answer_s", [0, 5])
+def test_rows_are_lost_however_long_the_question_for_the_time_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch, answer_s: int
+) -> None:
+    world.clock.advance(60)
+    start = format_time(world.clock.now_us())
+    world.write(5)
+    world.clock.advance(100)
+    reader, partitions = planned(world, startingPosition=start, parallelism=1)
+    world.clock.advance(3502)
+    ask = cdc_source.read_log_id
+
+    def slowly(*given: Any) -> Any:
+        answer = ask(*given)
+        world.clock.advance(answer_s)
+        return answer
+
+    monkeypatch.setattr(cdc_source, "read_log_id", slowly)
+    with pytest.raises(CursorExpired, match="because they expired before"):
+        rows_of(reader, partitions)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_rows_that_live_by_the_fastest_clock_are_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """The node that an executor asks may be the fastest, or the slowest; unless all answer, it may be either."""
+    second = world.scylla.add_node()
+    world.clock.advance(70)
+    world.scylla.faults.skew_clock(second, timedelta(seconds=600))
+    start = format_time(world.clock.now_us())
+    world.write(20)
+    world.clock.advance(2400)
+    reader, partitions = planned(world, startingPosition=start)
+    check = reading.check_log
+    monkeypatch.setattr(reading, "check_log", lambda *given: max(check(*given), world.clock.now_us() + 600_000_000))
+    if is_known:
+        assert len(rows_of(reader, partitions)) == 20
+        return
+    monkeypatch.setattr(reading.NodeClocks, "sample", lambda clocks: None)
+    with pytest.raises(CursorExpired):
+        rows_of(reader, partitions)
+
+
+def test_another_start_does_not_change_what_a_planned_batch_assumes(world: World) -> None:
+    world.clock.advance(60)
+    old = format_time(world.clock.now_us() - 60_000_000)
+    world.write(6, every=timedelta(seconds=20))
+    alter(world, 60)
+    world.clock.advance(35)
+    query = Query(world, world.stream(windowSpan="10s"))
+    query.run_batch(ReadMaxFiles(2), fails=True)
+    world.clock.advance(170)
+    query.restart(world.stream(startingPosition=old, windowSpan="10s", failOnDataLoss=False))
+    query.replayed.clear()
+    while query.run_batch(ReadMaxFiles(2)):
+        pass
+    assert all("assumed" not in json.loads(end) for end in query.ends)
+
+
 def test_the_former_ttl_that_a_cursor_has_is_in_the_first_batch(world: World) -> None:
     log = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe()
     cursor = log.read_until(log.generations[-1], world.clock.now_us())
@@ -686,7 +798,9 @@ class SlowQuery(Query):
         if reader is None and self.looked_us:
             self.unsure.append((self.looked_us, history.altered_us, history.ttl_us_at(self.looked_us)))
         else:
-            offset = json.loads(self.ends[self.done - 1]) if self.done else self.reader.initialOffset()
+            planned = [json.loads(end) for end in self.ends]
+            offset = planned[self.done - 1] if self.done else planned[0]["begin"] if planned else None
+            offset = offset or self.reader.initialOffset()
             ttl_s = offset.get("ttl", offset.get("assumed"))
             believed_us = None if ttl_s is None else ttl_s * 1_000_000
             self.unsure.append((offset["t"] if self.done else 0, history.altered_us, believed_us))

@@ -547,7 +547,7 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
     world.clock.advance(100)
     at = reader.initialOffset()
     end = reader.latestOffset(at, ALL)
-    assert list(at) == ["v", "log", "t", "gen", "from"]
+    assert list(at) == ["v", "log", "t", "gen", "from", "ttl"]
     assert list(end) == ["v", "log", "t", "gen", "ttl", "begin"]
     assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl", "begin"]
     world.clock.advance(100)
