@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from attrs import frozen
+from draining import changes_of
 
 import rscylla
 from rscylla import Bound, Change, ColumnState
@@ -32,14 +33,8 @@ def read(stream: rscylla.Stream) -> tuple[list[rscylla.ChangeEvent], int]:
     """Return the events of all changes so far, and the number of incomplete records."""
     until = rscylla.StreamUntil(datetime.now(UTC) + timedelta(milliseconds=1))
     client = stream("", LAG, until)
-    events = []
     try:
-        while True:
-            got = client.recv()
-            if isinstance(got, rscylla.ChangeEvent):
-                events.append(got)
-    except rscylla.HeadReached:
-        return events, client.status().incomplete_records
+        return changes_of(client), client.status().incomplete_records
     finally:
         client.close()
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from draining import changes_of
 from prometheus_client import CollectorRegistry
 from wrecking import PARTS, wreck, wreck_event
 
@@ -45,14 +46,8 @@ def stream() -> Iterator[rscylla.Stream]:
 def events_of(stream: rscylla.Stream) -> list[rscylla.ChangeEvent]:
     """Return the events of the table, as new objects."""
     client = stream("", LAG, rscylla.StreamUntil(datetime.now(UTC) + timedelta(milliseconds=1)))
-    events = []
     try:
-        while True:
-            item = client.recv()
-            if isinstance(item, rscylla.ChangeEvent):
-                events.append(item)
-    except rscylla.HeadReached:
-        return events
+        return changes_of(client)
     finally:
         client.close()
 

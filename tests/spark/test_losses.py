@@ -617,19 +617,24 @@ def test_rows_that_expire_between_plan_and_read_are_an_error_if_they_were_promis
         assert rows_of(reader, partitions) == []
 
 
-@pytest.mark.parametrize("mode", ["changes", "log"])
-def test_rows_that_expire_after_they_were_read_are_not_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """A span is read window by window, which may take longer than its first rows have left."""
+def planned_in_many_windows(world: World, monkeypatch: pytest.MonkeyPatch, mode: str) -> tuple[int, Any, Any]:
+    """Write a row each half minute, 100 in all; return when the first was written, and a reader with its one part."""
     rows_a_window = 25 if mode == "changes" else 5  # a fifth of that, where windows are held as a whole
     monkeypatch.setattr(reading, "Limits", partial(Limits, window_rows=rows_a_window, in_flight=1))
     monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 1)
     start_us = world.clock.now_us()
     world.write(100, every=timedelta(seconds=30))
     world.clock.advance(100)
-    options = {"mode": mode, "parallelism": 1, "startingPosition": format_time(start_us)}
-    reader, [partition] = planned(world, **options)
+    reader, [partition] = planned(world, mode=mode, parallelism=1, startingPosition=format_time(start_us))
+    return start_us, reader, partition
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+def test_rows_that_expire_after_they_were_read_are_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """A span is read window by window, which may take longer than its first rows have left."""
+    start_us, reader, partition = planned_in_many_windows(world, monkeypatch, mode)
     rows = batches = 0
     for batch in reader.read(partition):
         rows, batches = rows + batch.num_rows, batches + 1
@@ -643,13 +648,7 @@ def test_rows_that_expire_after_they_were_read_are_not_lost(
 def test_rows_that_expire_while_others_are_read_are_lost(
     world: World, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    rows_a_window = 25 if mode == "changes" else 5  # a fifth of that, where windows are held as a whole
-    monkeypatch.setattr(reading, "Limits", partial(Limits, window_rows=rows_a_window, in_flight=1))
-    monkeypatch.setattr(spanbatches, "ROWS_A_BATCH", 1)
-    start_us = world.clock.now_us()
-    world.write(100, every=timedelta(seconds=30))
-    world.clock.advance(100)
-    reader, [partition] = planned(world, mode=mode, parallelism=1, startingPosition=format_time(start_us))
+    start_us, reader, partition = planned_in_many_windows(world, monkeypatch, mode)
     seen: list[int] = []
 
     def read() -> None:

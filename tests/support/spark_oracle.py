@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+
+from draining import changes_of
 
 import rscylla
 from rscylla.cdc.driver import ReadSession
@@ -23,14 +24,10 @@ def log_types(session: rscylla.Session, keyspace: str, table: str) -> dict[str, 
 def events_of(stream: rscylla.Stream, after: str = "") -> list[rscylla.ChangeEvent]:
     """Return all events after a cursor up to now."""
     client = stream(after, rscylla.StreamLag(seconds=0), rscylla.StreamUntil(datetime.now(UTC)))
-    events = []
-    with contextlib.suppress(rscylla.HeadReached):
-        while True:
-            got = client.recv()
-            if isinstance(got, rscylla.ChangeEvent):
-                events.append(got)
-    client.close()
-    return events
+    try:
+        return changes_of(client)
+    finally:
+        client.close()
 
 
 def plain(value: Any, type_: Type) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from draining import changes_of
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -68,14 +69,8 @@ class World:
     def events(self, after: str = "") -> list[rscylla.ChangeEvent]:
         stream = rscylla.NewStream(self.session, "ks", "t", clock=self.clock)
         client = stream(after, rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
-        events = []
         try:
-            while True:
-                got = client.recv()
-                if isinstance(got, rscylla.ChangeEvent):
-                    events.append(got)
-        except rscylla.HeadReached:
-            return events
+            return changes_of(client)
         finally:
             client.close()
 

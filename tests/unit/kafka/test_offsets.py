@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from connectorcases import START_US, cases, play
+from draining import changes_of
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla
@@ -96,14 +97,8 @@ def entries_of(lines: list[dict[str, Any]], connector: str = "scylla") -> Entrie
 
 def times_after(stream: rscylla.Stream, cursor: str) -> list[int]:
     client = stream(cursor, rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
-    found = []
     try:
-        while True:
-            event = client.recv()
-            if isinstance(event, rscylla.Event):
-                found.append(event.timestamp_us)
-    except rscylla.HeadReached:
-        return found
+        return [event.timestamp_us for event in changes_of(client)]
     finally:
         client.close()
 
