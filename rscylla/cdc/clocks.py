@@ -9,6 +9,7 @@ from typing import Self
 from ..clock import Clock
 from ..errors import SourceError
 from .driver import ReadSession
+from .query import NODE_TIME_CQL
 
 __all__ = ["NodeClocks"]
 
@@ -57,7 +58,7 @@ class NodeClocks:
             asked_us = self._monotonic_us()
             try:
                 rows = self._session.rows(
-                    "SELECT toUnixTimestamp(now()) FROM system.local",
+                    NODE_TIME_CQL,
                     doing=f"asking node {address} for its time",
                     host=host,
                     timeout_s=SAMPLE_TIMEOUT_S,

@@ -19,6 +19,7 @@ from .walk import LogWindow
 __all__ = [
     "LOG_SUFFIX",
     "MAX_STREAMS_PER_QUERY",
+    "NODE_TIME_CQL",
     "ScanTask",
     "StreamGroup",
     "by_replicas",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 LOG_SUFFIX = "_scylla_cdc_log"
+
+NODE_TIME_CQL = "SELECT toUnixTimestamp(now()) FROM system.local"
+"""Asks a node for its time, in milliseconds."""
 
 MAX_STREAMS_PER_QUERY = 100
 """Scylla refuses more partition keys in one query by default (``max_partition_key_restrictions_per_query``)."""

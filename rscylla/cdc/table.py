@@ -21,7 +21,7 @@ from ..errors import (
 )
 from ..types import Fields, Type, parse_type, quote_name
 from .driver import ReadSession
-from .query import LOG_SUFFIX
+from .query import LOG_SUFFIX, NODE_TIME_CQL
 
 __all__ = [
     "FIXED_COLUMNS",
@@ -405,7 +405,7 @@ def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.U
         doing=doing,
     )
     if not found:
-        found = [(None, session.rows("SELECT toUnixTimestamp(now()) FROM system.local", doing=doing)[0][0])]
+        found = [(None, session.rows(NODE_TIME_CQL, doing=doing)[0][0])]
     return found[0][0], found[0][1] * 1000
 
 
