@@ -11,7 +11,7 @@ from ..event import EventID
 from .table import DEFAULT_TTL_S, LoggedTable
 from .walk import Hole
 
-__all__ = ["NEVER_US", "Lifetimes", "Promise"]
+__all__ = ["EARLY_US", "NEVER_US", "Lifetimes", "Promise"]
 
 NEVER_US = 2**63
 

@@ -214,12 +214,11 @@ class Plan:
         remaining_us = source.remaining_us(start_us)  # before the check: more rows expire between the two
         if promise is not None:
             self._check_kept(start_us, end_us, promise)
-        start_us = remaining_us
         if not options.fail_on_data_loss:
             promise = None
         elif promise is not None:  # an executor asks one node for its time
             promise = attrs.evolve(promise, ahead_us=source.latest_us() - source.now_us())
-        windows = windows_between(generations, start_us, end_us)
+        windows = windows_between(generations, remaining_us, end_us)
         spans: list[Span | SpanShare] = []
         shipped = 0
         for window in windows:

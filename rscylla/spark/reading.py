@@ -12,13 +12,11 @@ from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
 from ..cdc.clocks import NodeClocks
 from ..cdc.driver import ReadSession
-from ..cdc.lifetimes import Promise
 from ..cdc.scan import Limits
 from ..cdc.source import check_log, streams_of
 from ..cdc.span import Span, SpanReader, SpanShare
 from ..cdc.table import LoggedTable, reread_table, telling_if_gone
 from ..cdc.topology import Generation
-from ..cdc.walk import Hole
 from ..clock import Clock, Stop, SystemClock
 from ..errors import CursorExpired, TableChanged
 from ..types import Digits
@@ -82,37 +80,37 @@ class SpanRead:
                 strict=self.strict,
                 on_lost_keys=_refuse_lost_keys,
             )
-            asked_at = clock.monotonic()
-            now_us = check_log(session, span.table, clock, stop)
-            if span.promise is not None:
-                lost = reader.lost(now_us + span.promise.ahead_us, asked_at)
-                if lost is not None:
-                    _report_lost(lost, session, reader, span, span.promise, clock)
+            _check_kept(session, reader, span, clock, stop)
         finally:
             stop.set()  # Spark may stop reading early
 
 
-def _report_lost(
-    lost: Hole, session: ReadSession, reader: SpanReader, span: Span, promise: Promise, clock: Clock
-) -> None:
-    """Raise ``CursorExpired`` for *lost*, unless it shows that no node's clock was so far.
+def _check_kept(session: ReadSession, reader: SpanReader, span: Span, clock: Clock, stop: Stop) -> None:
+    """Check that what *reader* has read is of the log of *span*, and that its rows had not expired. Blocks on a query.
 
-    The one node that was asked may itself be the fastest. So all are asked, which costs queries in this case only.
+    Raises:
+        CursorExpired: promised rows may have expired before they were read.
+        TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``check_log``.
     """
+    asked_at = clock.monotonic()
+    now_us = check_log(session, span.table, clock, stop)
+    promise = span.promise
+    lost = None if promise is None else reader.lost(now_us + promise.ahead_us, asked_at)
+    if promise is None or lost is None:
+        return
+    # The node that was asked may itself be the fastest, so all are asked; rarely, as this takes a query for each.
     clocks = NodeClocks(session, clock)
     clocks.sample()
-    found: Hole | None = lost
-    if len(clocks.skew_us) == len(session.hosts()):
-        found = reader.lost(clocks.fastest_us(), clock.monotonic())
-    if found is not None:
-        lost = found
-        raise CursorExpired(
-            f"{promise.told(span.table, lost)}, because they expired before an executor read them; read them "
-            "sooner or with more executors, start later, or set the option failOnDataLoss to false to read the "
-            "remaining rows",
-            gap_from=datetime_of(lost.start_us),
-            gap_to=datetime_of(lost.end_us),
-        )
+    if clocks.skew_us and len(clocks.skew_us) == len(session.hosts()):
+        lost = reader.lost(clocks.fastest_us(), clock.monotonic())
+        if lost is None:
+            return
+    raise CursorExpired(
+        f"{promise.told(span.table, lost)}, because they expired before an executor read them; read them sooner or "
+        "with more executors, start later, or set the option failOnDataLoss to false to read the remaining rows",
+        gap_from=datetime_of(lost.start_us),
+        gap_to=datetime_of(lost.end_us),
+    )
 
 
 def _refuse_lost_keys(table: LoggedTable) -> NoReturn:
