@@ -30,6 +30,9 @@ class Follower:
         options: ``lag`` is set.
         promised: *start* is the cursor of a consumer, so it is an error if rows after it expire unread.
         least_us, probe_from_us: as for ``Walk``.
+
+    Raises:
+        ConfigError: the log keeps rows for less than the lag; see ``Source.check_lag``.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Follower:
         self._on_expired: OnExpired = on_expired
         assert options.lag is not None
         self.lag_us = options.lag // timedelta(microseconds=1)
+        source.check_lag(self.lag_us, on_expired)
         # No row before a start is delivered, even if a generation that is not known yet begins before it.
         is_start = start.mark is not None and start.mark.is_start
         is_ahead = start.mark is None and not start.is_row and start.exact_us > source.now_us()
@@ -141,9 +145,10 @@ class Follower:
     def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
         """Report what was promised of *hole*, and continue at the first rows after it that a node may still return."""
         at_us = self.walk.at_us
-        remaining_us = self._source.remaining_us(at_us)
-        # The hole may begin before the promise and end after it, when rows expire while the reader is open. Rows after
-        # the watermark are not due: by the clock of a node that is far ahead, they too have expired.
+        # Rows after the watermark are not due, although they may have expired: by the clock of a node that is far
+        # ahead, or because the log keeps them for less than the lag. They are reported once they are due.
+        remaining_us = min(self._source.remaining_us(at_us), self.watermark_us)
+        # The hole may begin before the promise and end after it, when rows expire while the reader is open.
         start_us = max(at_us, self.promised_us)
         end_us = min(max(hole.end_us, remaining_us), self.watermark_us)
         promised = start_us < end_us

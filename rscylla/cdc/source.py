@@ -16,6 +16,7 @@ from .._timeuuid import datetime_of
 from ..clock import Clock, Stop
 from ..errors import (
     CDCDisabled,
+    ConfigError,
     ConnectionFailed,
     CursorExpired,
     InvalidCursor,
@@ -300,6 +301,24 @@ class Source:
         return _retried(read, self.clock, self._stop)
 
     # ------------------------------------------------------------ positions
+
+    def check_lag(self, lag_us: int, on_expired: OnExpired) -> None:
+        """Check that rows that are written today still exist when a reader with this lag gets to them.
+
+        Raises:
+            ConfigError: they have expired by then, and the policy is to raise; otherwise, a warning is logged.
+        """
+        ttl_s = self.lifetimes.ttl_at(NEVER_US)
+        if not ttl_s or ttl_s * 1_000_000 > lag_us + EARLY_US:
+            return
+        text = (
+            f"the log of {self.table.full_name} keeps changes for {ttl_s} s, and a reader with a lag of "
+            f"{lag_us / 1e6:g} s gets to them when they have expired; raise the CDC option 'ttl' well above the lag, "
+            "or lower the lag"
+        )
+        if on_expired == "raise":
+            raise ConfigError(text)
+        log.warning("%s", text)
 
     def watermark_us(self, lag_us: int) -> int:
         """Return the time before which all rows have arrived, according to the clocks and the lag."""

@@ -79,6 +79,8 @@ class Plan:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.source = open_source(options)
+        self._policy: OnExpired = "raise" if options.fail_on_data_loss else "oldest"
+        self.source.check_lag(options.lag_us, self._policy)
         self._counter: RowCounter | None = None
         self._near: tuple[tuple[bytes, ...], tuple[bytes, ...]] = (), ()
 
@@ -108,9 +110,8 @@ class Plan:
             at = self.source.begin_at(position.time_us)
             self._check_kept(position.time_us, at.exact_us, self._promise(0))
             return Start(at)
-        policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
         with telling_if_gone(self.source.reread_table):
-            return Start(*self.source.begin(position.cursor or None, policy))
+            return Start(*self.source.begin(position.cursor or None, self._policy))
 
     def generation_before(self, end_us: int) -> int:
         """Return the generation of the rows right before *end_us*, in milliseconds since the epoch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -165,6 +165,59 @@ def test_rows_that_expire_while_they_are_queried_are_reported(shop: Shop, monkey
 
     monkeypatch.setattr(Reader, "_read", read)
     shop.expired()
+
+
+def windows_of(shop: Shop, **options: object) -> rscylla.ArrowWindows:
+    return rscylla.windows_as_arrow(shop.stream(), shop.store, "report", LAG, rscylla.StreamToHead(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ttl", [3, 30, 31])
+@pytest.mark.parametrize("door", [lambda shop: shop.stream()("", LAG), windows_of], ids=["stream", "arrow"])
+def test_a_lag_that_the_log_does_not_outlive_is_refused(shop: Shop, door: Callable[[Shop], object], ttl: int) -> None:
+    shop.alter(f"'enabled': true, 'ttl': '{ttl}'")
+    with pytest.raises(
+        rscylla.ConfigError, match=rf"^the log of ks.orders keeps changes for {ttl} s, and .* lag of 30 s"
+    ):
+        door(shop)
+    shop.alter("'enabled': true, 'ttl': '32'")
+    door(shop)
+    shop.alter("'enabled': true, 'ttl': '0'")
+    door(shop)
+    shop.alter("'enabled': false, 'ttl': '3'")  # what was written before is still there
+    door(shop)
+
+
+def test_a_lag_that_the_log_does_not_outlive_is_a_warning_and_gaps_where_the_policy_is_to_continue(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.run()
+    shop.alter("'enabled': true, 'ttl': '10'")
+    client = shop.stream(on_expired="oldest")(shop.store.get_cursor("billing"), LAG)
+    assert "keeps changes for 10 s" in caplog.text
+    gaps = []
+    for number in range(4):
+        shop.write(number)
+        shop.clock.advance(100)
+        for _ in range(3):
+            client.recv()
+        gaps.append(client.status().expired_gaps)
+    assert gaps == [1, 2, 3, 4]
+    client.close()
+
+
+@pytest.mark.parametrize("start", ["", "cursor"])
+def test_a_ttl_that_is_lowered_below_the_lag_is_reported_while_a_stream_is_open(shop: Shop, start: str) -> None:
+    shop.run()
+    client = shop.stream()(start and shop.store.get_cursor("billing"), LAG)
+    client.recv()
+    shop.alter("'enabled': true, 'ttl': '10'")
+    shop.clock.advance(16)  # the table is read again
+    with pytest.raises(rscylla.CursorExpired, match=r"fell behind what the log keeps \(10 s\)"):
+        for number in range(20):
+            shop.write(number)
+            shop.clock.advance(3)
+            assert isinstance(client.recv(), rscylla.Progress), "no row lives for as long as the lag"
+    client.close()
 
 
 def test_while_cdc_was_off_nothing_could_expire(shop: Shop) -> None:

@@ -76,6 +76,17 @@ def test_rows_that_a_given_start_promised_are_missed_when_the_first_batch_failed
         query.run_batch()
 
 
+def test_a_lag_that_the_log_does_not_outlive_is_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    alter(world, 20)
+    world.write(5)
+    for read in (world.batch, lambda **more: Query(world, world.stream(**more)).run_batch()):
+        with pytest.raises(rscylla.ConfigError, match="keeps changes for 20 s, and a reader with a lag of 30 s"):
+            read()
+        read(failOnDataLoss=False)
+        assert "keeps changes for 20 s" in caplog.text
+        caplog.clear()
+
+
 def test_a_start_that_has_expired_is_an_error_by_default(world: World) -> None:
     world.write(5)
     world.clock.advance(60)
