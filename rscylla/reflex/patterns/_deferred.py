@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from typing import Generic, Protocol, TypeVar
 
+from ...abc import Consumer as ConsumerLike
 from ...abc import Run
 from ...errors import ConfigError
 from ...event import Event
@@ -41,7 +43,10 @@ class Collector(Consumer):
 class Deferred(Wrapper, Generic[W]):
     """Opens separate work for each run, so that leftovers of an earlier run cannot affect a later one."""
 
-    _work: W | None = None
+    def __init__(self, inner: ConsumerLike) -> None:
+        super().__init__(inner)
+        self._begins = threading.Lock()
+        self._work: W | None = None
 
     @abstractmethod
     def open(self, run: Run) -> W:
@@ -62,12 +67,13 @@ class Deferred(Wrapper, Generic[W]):
         return self._work
 
     def begin(self, run: Run) -> None:
-        if self._work is not None:
-            raise ConfigError(
-                f'consumer "{self.name}": it is already in a run, and the unfinished events of the two runs would '
-                "be mixed; create a consumer for each run"
-            )
-        self._work = self.open(run)
+        with self._begins:  # two runs may begin at the same time
+            if self._work is not None:
+                raise ConfigError(
+                    f'consumer "{self.name}": it is already in a run, and the unfinished events of the two runs would '
+                    "be mixed; create a consumer for each run"
+                )
+            self._work = self.open(run)
 
     def progress(self, cursor: str | Event) -> None:
         self.work.prefix.progress(cursor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -1009,6 +1010,35 @@ def test_a_second_run_that_is_refused_leaves_the_first_at_work(kind: str) -> Non
     soon(lambda: first.cursor == "e4")
     first.stop.set()
     assert isinstance(first.end(), Stopped)
+
+
+@ALL
+def test_of_two_runs_that_begin_at_the_same_time_one_is_refused(kind: str) -> None:
+    bench = Bench()
+    consumer = later(kind, bench)
+    both, opens, ends = threading.Barrier(2), consumer.open, list[object]()
+
+    def open_with_the_other(run: Run) -> object:
+        with suppress(threading.BrokenBarrierError):  # where runs begin one after the other, nobody comes
+            both.wait(0.2)
+        return opens(run)
+
+    consumer.open = open_with_the_other
+
+    def begin() -> None:
+        try:
+            ends.append(consumer.begin(Run(NAME)))
+        except ConfigError as error:
+            ends.append(error)
+
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+    consumer.stop()
+    [refused] = filter(None, ends)
+    assert "already in a run" in str(refused)
 
 
 @ALL
