@@ -401,11 +401,11 @@ class _Plan(_Shape):
         headers = self._headers(cells, of_row) if self._headed else ()
         if not of_row:
             headers = (*headers, *self._extent(change))
-        record_key = self._kept_key(key)
-        found = [Record(self._topic, self._record_key, record_key, self._value_schema, value, headers)]
-        if code == "d" and of_row and self._settings.tombstones:
-            found.append(Record(self._topic, self._record_key, record_key, None, None, headers))
-        return found
+        record = Record(self._topic, self._record_key, self._kept_key(key), self._value_schema, value, headers)
+        if code != "d" or not of_row or not self._settings.tombstones:
+            return [record]
+        delete = record._replace(shared=[])
+        return [delete, delete._replace(value_schema=None, value=None)]
 
     def outline(self) -> Outline | None:
         if self._headed:

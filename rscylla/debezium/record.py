@@ -22,6 +22,8 @@ class Record(NamedTuple):
 
     ``key``, ``value``: a dict with all fields of its schema, in their order; None for none. Immutable by convention:
     records share schemas and parts of values. ``partition``: where the record goes; None leaves it to the producer.
+    ``shared``: one list of a delete and its tombstone, which have one set of headers in Connect: what transforms add to
+    those of the delete, the tombstone has, too. None for all other records, and for what a transform makes anew.
     """
 
     topic: str
@@ -31,3 +33,8 @@ class Record(NamedTuple):
     value: Any
     headers: tuple[Header, ...] = ()
     partition: int | None = None
+    shared: list[Header] | None = None
+
+    def with_shared(self) -> Record:
+        """Return the record with the headers that were added to those it shares; without a list of its own."""
+        return self._replace(headers=(*self.headers, *self.shared), shared=None) if self.shared else self

@@ -108,7 +108,7 @@ class FlattenColumns:
         for name in made.cells:
             if value[name] is not None:
                 value[name] = _opened(value[name], self._rows.of(_field(made.of, name)).cells)
-        return record._replace(value_schema=made.schema, value=value)
+        return record._replace(value_schema=made.schema, value=value, shared=None)
 
 
 def _flat(schema: Schema) -> tuple[Schema, frozenset[str]]:
@@ -268,21 +268,24 @@ class ExtractNewRecordState:
     def _extracted(self, record: Record) -> Record | None:
         envelope, schema = record.value, record.value_schema
         if envelope is None or schema is None:
+            record = record.with_shared()
             of_delete = [Header(r.name, _REQUIRED_TEXT, "d") for r in self._headers if r.field == "op"]
             return record._replace(headers=(*record.headers, *of_delete)) if self.keep_tombstones else None
         if schema.name is None or not schema.name.endswith(".Envelope"):
             return record
         before, after = envelope["before"], envelope["after"]
         is_delete = after is None
-        if is_delete and (before is None or self.deletes == "drop"):
-            return None
         headers = [
             Header(r.name, _added(found[0]), found[1])
             for r in self._headers
             if (found := r.find(schema, envelope)) is not None
         ]
+        if record.shared is not None:
+            record.shared[:] = headers
+        if is_delete and (before is None or self.deletes == "drop"):
+            return None
         topic = self._topic(record.topic, schema, "before" if is_delete else "after", before if is_delete else after)
-        record = record._replace(topic=topic, headers=(*record.headers, *headers))
+        record = record._replace(topic=topic, headers=(*record.headers, *headers), shared=None)
         dropped = self._dropped(record) if self.drop_header else frozenset()
         if self.drop_from_key and dropped:
             record = self._without(record, dropped, of_key=True)
@@ -348,6 +351,8 @@ class ExtractNewRecordState:
             row = _field(envelope, "before" if is_delete else "after")
             fields = {f.name: f for f in row.fields}
             if rewrites:
+                if _DELETED in fields:
+                    raise ConfigError(f"records of {envelope.name} have a column {_DELETED!r} already; drop deletes")
                 fields[_DELETED] = Field(_DELETED, _TEXT)
             for reference in self._fields:
                 if (found := _schema_of(reference, envelope)) is not None:
@@ -486,7 +491,7 @@ class RegexRouter:
 
     def __call__(self, record: Record) -> Record:
         found = self._pattern.fullmatch(record.topic)
-        return record if found is None else record._replace(topic=found.expand(self._template))
+        return record if found is None else record._replace(topic=found.expand(self._template), shared=None)
 
 
 _GROUP: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|(\\$|\$)", re.DOTALL)
@@ -528,7 +533,7 @@ def transforms_of(properties: Mapping[str, str]) -> Transform:
     steps = [_step(properties, name) for name in words(properties.get("transforms", ""))]
 
     def apply(record: Record) -> Record | None:
-        found: Record | None = record
+        found: Record | None = record.with_shared()
         for step in steps:
             if found is None:
                 return None

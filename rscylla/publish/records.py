@@ -66,9 +66,8 @@ class DebeziumMessages:
         for given in records:
             record = transform(given)
             if record is not None:
-                topic, *_, given_headers, partition = record
-                headers = tuple([(h.key, header_bytes(h)) for h in given_headers]) if given_headers else ()
-                made.append(Message(topic, key(record), value(record), headers, partition))
+                headers = tuple([(h.key, header_bytes(h)) for h in record.headers]) if record.headers else ()
+                made.append(Message(record.topic, key(record), value(record), headers, record.partition))
         return made
 
 

@@ -25,8 +25,9 @@ import org.apache.kafka.connect.transforms.Transformation;
 
 /**
  * Applies transforms of Kafka Connect and Debezium. A line in: {"options": {"type": class, ...}, "records": [record,
- * ...]}; a record: topic, key, value ({"schema", "payload"} as JsonConverter has them, or null), headers. A line out:
- * what became of each: a record with the texts of key and value; null; or {"error": what was thrown}.
+ * ...]}; a record: topic, key, value ({"schema", "payload"} as JsonConverter has them, or null), headers, or "of
+ * previous" if it is the tombstone of the record before it, with which it shares its headers. A line out: what became
+ * of each: a record with the texts of key and value; null; or {"error": what was thrown}.
  */
 public class Transform {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -51,9 +52,11 @@ public class Transform {
     } catch (Throwable e) {
       return answers.add(error(e));
     }
+    SourceRecord previous = null;
     for (JsonNode record : asked.get("records")) {
+      previous = record.has("of previous") ? tombstone(previous) : record(record);
       try {
-        SourceRecord found = transform.apply(record(record));
+        SourceRecord found = transform.apply(previous);
         answers.add(found == null ? JSON.nullNode() : shown(found));
       } catch (Throwable e) {
         answers.add(error(e));
@@ -84,6 +87,10 @@ public class Transform {
       record.headers().add(header.get("key").textValue(), found.value(), found.schema());
     }
     return record;
+  }
+
+  private static SourceRecord tombstone(SourceRecord of) {
+    return of.newRecord(of.topic(), of.kafkaPartition(), of.keySchema(), of.key(), null, null, null, of.headers());
   }
 
   private static SchemaAndValue read(JsonNode from) {

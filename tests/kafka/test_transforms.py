@@ -72,11 +72,17 @@ def some_options(dice: random.Random) -> dict[str, str]:
 
 
 def some_records(dice: random.Random, records: list[Record]) -> list[Record]:
-    """Return records, most of them with a header that lists fields."""
+    """Return records, most of them with a header that lists fields; deletes come with their tombstones."""
     found = []
-    for record in dice.sample(records, A_ROUND):
+    for at in dice.sample(range(len(records)), A_ROUND):
+        pair = [records[at]]
+        if pair[0].shared is not None:
+            tail = records[at + 1 :][:1] if pair[0].value is not None else []
+            pair = [record._replace(shared=[]) for record in pair + tail]
+            pair = [record._replace(shared=pair[0].shared) for record in pair]
         gone = Header("gone", LISTED, dice.sample(COLUMNS, dice.randint(0, 4)))
-        found.append(record._replace(headers=(*record.headers, gone)) if dice.random() < 0.6 else record)
+        more = (gone,) if dice.random() < 0.6 else ()
+        found += [record._replace(headers=(*record.headers, *more)) for record in pair]
     return found
 
 

@@ -57,7 +57,8 @@ class JavaTransforms:
         """Return what becomes of *records*, one after the other, by the transform that *options* configure."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        json.dump({"options": dict(options), "records": [_described(r) for r in records]}, self._process.stdin)
+        pairs = zip([None, *records], records, strict=False)
+        json.dump({"options": dict(options), "records": [_described(r, of=p) for p, r in pairs]}, self._process.stdin)
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         found = json.loads(self._process.stdout.readline())
@@ -107,7 +108,9 @@ def _pairs(headers: list[dict[str, str]]) -> list[tuple[str, str]]:
     return [(header["key"], header["value"]) for header in headers]
 
 
-def _described(record: Record) -> dict[str, Any]:
+def _described(record: Record, *, of: Record | None) -> dict[str, Any]:
+    if of is not None and record.shared is not None and record.shared is of.shared:
+        return {"of previous": True}
     converter = JsonConverter(schemas=False)
 
     def part(schema: Any, value: Any) -> Any:

@@ -114,6 +114,60 @@ def test_a_tombstone_that_stays_says_that_it_is_of_a_delete(records: list[Record
     assert found.headers == (Header("__op", Schema("string", optional=False), "d"),)
 
 
+OP, DB = (Header(name, Schema("string"), value) for name, value in (("__op", "d"), ("__db", "shop")))
+"""What ``add.headers`` makes of an envelope."""
+OF_TOMBSTONE = Header("__op", Schema("string", optional=False), "d")
+HEADED = {
+    "transforms.t.type": UNWRAP,
+    "transforms.t.delete.tombstone.handling.mode": "rewrite-with-tombstone",
+    "transforms.t.add.headers": "op,db",
+}
+
+
+def headers_of_deletes(**properties: str) -> list[tuple[Header, ...]]:
+    """Return the headers of each delete, and of its tombstone, of a case with a chain of transforms."""
+    made = cases()["smt-unwrap-legacy"].records(**{"transforms": "t"} | HEADED | properties)
+    deletes = [r.headers for r in made if r.value is None or r.value.get("__deleted", "true") == "true"]
+    assert len(deletes) == 4
+    return deletes
+
+
+def test_a_tombstone_has_the_headers_that_were_added_to_its_delete() -> None:
+    assert headers_of_deletes() == [(OP, DB), (OP, DB, OF_TOMBSTONE)] * 2
+
+
+def test_a_tombstone_has_them_in_the_first_predicate_already() -> None:
+    more = {"transforms": "f,t", "transforms.f.type": f"{CONNECT}Filter", "transforms.f.predicate": "p"}
+    more |= {"predicates": "p", "predicates.p.type": f"{PREDICATES}HasHeaderKey", "predicates.p.name": "__db"}
+    made = list(cases()["smt-unwrap-legacy"].records(**HEADED | more))
+    assert not [r for r in made if r.value is None]
+    assert (OP, DB) in [r.headers for r in made]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [{"type": FLATTEN}, {"type": f"{CONNECT}RegexRouter", "regex": ".*", "replacement": "$0"}],
+    ids=["flatten", "route"],
+)
+def test_a_transform_that_makes_another_record_of_the_delete_ends_what_they_share(first: dict[str, str]) -> None:
+    more = {f"transforms.a.{name}": value for name, value in first.items()} | {"transforms": "a,t"}
+    assert headers_of_deletes(**more) == [(OP, DB), (OF_TOMBSTONE,)] * 2
+
+
+def test_a_delete_that_is_dropped_leaves_its_headers_to_its_tombstone() -> None:
+    older = {"transforms.t.delete.tombstone.handling.mode": "", "transforms.t.drop.tombstones": "false"}
+    made = list(cases()["smt-unwrap-legacy"].records(transforms="t", **HEADED | older))
+    assert [r.headers for r in made if r.value is None] == [(OP, DB, OF_TOMBSTONE)] * 2
+
+
+def test_a_column_of_the_name_of_the_mark_of_deletes_is_refused() -> None:
+    row = Schema("struct", fields=(Field("__deleted", Schema("string")),), name="p.k.t.After")
+    envelope = Schema("struct", fields=(Field("before", row), Field("after", row)), name="p.k.t.Envelope")
+    record = Record("t", None, None, envelope, {"before": None, "after": {"__deleted": "mine"}})
+    with pytest.raises(ConfigError, match="have a column '__deleted' already"):
+        ExtractNewRecordState(deletes="rewrite")(record)
+
+
 def test_a_struct_is_added_whole_but_the_transaction_which_is_always_null(records: list[Record]) -> None:
     record = ExtractNewRecordState(add_fields=["source", "transaction"], add_headers=["source"])(records[0])
     assert record is not None
