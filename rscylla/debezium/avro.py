@@ -80,16 +80,19 @@ class _Maker:
         own, _, name = full.rpartition(".")
         if (known := self._described.get(full)) is not None:
             if known.fields != schema.fields:
-                raise ConfigError(f"two structs have the name {full}, and other fields; Avro tells them by their names")
+                raise ConfigError(
+                    f"two structs have the name {full}, and other fields; Avro tells them by their names; "
+                    "use schema.name.adjustment.mode=avro_unicode"
+                )
             return name if own == space else full
-        _check(name, f"the schema {full}")
+        _check(name, f"the schema {full}", "schema")
         self._described[full] = schema
         found: dict[str, Any] = {"type": "record", "name": name}
         if own and own != space:
             found["namespace"] = own
         found["fields"] = fields = []
         for field in schema.fields:
-            _check(field.name, f"a field of {full}")
+            _check(field.name, f"a field of {full}", "field")
             one: dict[str, Any] = {"name": field.name, "type": self.made(field.schema, own)}
             if field.schema.optional or field.schema.default is not None:
                 one["default"] = field.schema.default
@@ -116,10 +119,10 @@ def _properties(schema: Schema) -> dict[str, Any]:
     return found
 
 
-def _check(name: str, what: str) -> None:
+def _check(name: str, what: str, kind: str) -> None:
     if not (name.isascii() and name.isidentifier()):
         raise ConfigError(
-            f"{what} has the name {name!r}, which Avro does not take; field.name.adjustment.mode=avro adjusts names"
+            f"{what} has the name {name!r}, which Avro does not take; {kind}.name.adjustment.mode=avro adjusts names"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -18,7 +17,7 @@ from ..cdc.table import Table
 from ..errors import ConfigError, MalformedData, MetadataError, RscyllaError
 from ..event import Event
 from ..types import Decoder, decoder_for
-from ..types.connect import Field, Schema, connect_for
+from ..types.connect import Field, Schema, connect_for, twice
 from .java import header_text
 from .json import JsonConverter
 from .names import field_name, schema_name
@@ -188,8 +187,9 @@ class _Shape:
         self._topic = _NOT_IN_TOPICS.sub("_", settings.delimiter.join(names))
         self._full_name = ".".join(names)
         adjustment = settings.schema_names
-        # Source: the connector adjusts its names with "none", too.
+        # Source: the connector adjusts its names with "none", too, but not those of types within columns.
         self._named = partial(schema_name, mode="avro" if adjustment == "none" else adjustment)
+        self._adjusts_types = adjustment != "none"
         self._field = partial(field_name, mode=settings.field_names)
         partition = {c.name for c in table.partition_key}
         keys = [self._column(c, "pk" if c.name in partition else "ck") for c in in_key]
@@ -198,10 +198,9 @@ class _Shape:
             keys, values = ([c for c in some if c.log.type.kind not in _LEFT_OUT_OF_LOG] for some in (keys, values))
         # As the log has its columns: sorted by the bytes of their names, those of the key among the others.
         self._columns = sorted([*keys, *values], key=lambda c: c.log.name.encode())
-        if twice := [name for name, count in Counter(c.name for c in self._columns).items() if count > 1]:
+        if (name := twice(c.name for c in self._columns)) is not None:
             raise ConfigError(
-                f"two columns of {table.full_name} have the field {twice[0]!r}; "
-                "use field.name.adjustment.mode=avro_unicode"
+                f"two columns of {table.full_name} have the field {name!r}; use field.name.adjustment.mode=avro_unicode"
             )
         self._values = [c for c in self._columns if not c.place]
         self._keys = [c for c in self._columns if c.place]
@@ -233,10 +232,15 @@ class _Shape:
 
     def _column(self, column: ValueColumn, place: str) -> _Column:
         lists = "list-order" in self._settings.like_connector
-        made = connect_for(
-            column.type, lambda part: self._named(f"{self._full_name}.{part}"), field=self._field, java_lists=lists
-        )
+        made = connect_for(column.type, self._type_name, field=self._field, java_lists=lists)
         return _Column(self._field(column.name), column.index, *made, column, place)
+
+    def _type_name(self, word: str) -> str:
+        """Return the name of the schema of a type within a column, such as that of a UDT."""
+        if self._adjusts_types:
+            return self._named(f"{self._full_name}.{word}")
+        # Source: the connector replaces no other characters of the names of UDTs.
+        return f"{self._named(self._full_name)}.{word.replace('.', '_').replace('-', '_')}"
 
     def _row_schema(self, suffix: str, columns: Sequence[_Column]) -> Schema:
         fields = [(c.name, self._cell_schema(c)) for c in columns]

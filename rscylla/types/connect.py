@@ -18,7 +18,7 @@ without any value is null, as from the Java driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -26,12 +26,13 @@ import attrs
 
 from .._decoder import compiled
 from .._integers import format_int
+from ..errors import ConfigError
 from .cells import collection_cells, sized_cells, vector_cells
 from .natives import Decoder, decimal_parts, has_width
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
-__all__ = ["Field", "Schema", "connect_for", "java_uuid_order", "type_word"]
+__all__ = ["Field", "Schema", "connect_for", "java_uuid_order", "twice", "type_word"]
 
 
 @attrs.frozen
@@ -40,6 +41,9 @@ class Schema:
 
     ``type``: int8, int16, int32, int64, float32, float64, boolean, string, bytes, array, or struct. ``items``: of an
     array. ``fields``: of a struct, in order.
+
+    Raises:
+        ConfigError: two fields have one name, by which values would be lost.
     """
 
     type: str
@@ -51,9 +55,20 @@ class Schema:
     items: Schema | None = attrs.field(default=None, kw_only=True)
     fields: tuple[Field, ...] = attrs.field(default=(), kw_only=True)
 
+    def __attrs_post_init__(self) -> None:
+        if len({f.name for f in self.fields}) < len(self.fields):
+            name = twice(f.name for f in self.fields)
+            raise ConfigError(f"two fields of {self.name or 'a struct'} have the name {name!r}")
+
     def field(self, name: str) -> Schema | None:
         """Return the schema of the field *name* of a struct; None if there is none."""
         return next((f.schema for f in self.fields if f.name == name), None)
+
+
+def twice(names: Iterable[str]) -> str | None:
+    """Return the first name that comes a second time; None if each comes once."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
 
 
 @attrs.frozen
@@ -226,6 +241,9 @@ def connect_for(type_: Type, named: Named, *, field: Named = _as_it_is, java_lis
         field: makes the name of a field of that of a field of a user-defined type.
         java_lists: the elements of a list that is not frozen are in the order in which Java sorts UUIDs, which is not
             the order of the list.
+
+    Raises:
+        ConfigError: *field* makes one name of two fields of a type.
     """
     row = CONTAINERS.get(type_.kind)
     if row is None:
@@ -284,6 +302,10 @@ def _map(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> Mad
 def _struct(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> Made:
     is_udt = type_.kind == "udt"
     own = tuple(map(names.field, type_.fields)) if is_udt else tuple(f"field_{at}" for at in range(len(parts)))
+    if (name := twice(own)) is not None:
+        raise ConfigError(
+            f"two fields of the type {type_.name} have the name {name!r}; use field.name.adjustment.mode=avro_unicode"
+        )
     fields = tuple(Field(name, schema) for name, (schema, _) in zip(own, parts, strict=True))
     decoders = [(name, decode, schema.type == "array") for name, (schema, decode) in zip(own, parts, strict=True)]
 

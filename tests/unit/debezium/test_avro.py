@@ -40,7 +40,7 @@ def test_schemas_and_values_are_those_of_the_converter_in_java() -> None:
     for line in lines():
         schema = schema_of(line["schema"])
         if "error" in line:
-            with pytest.raises(ConfigError, match=r"which Avro does not take; field\.name\.adjustment\.mode=avro"):
+            with pytest.raises(ConfigError, match=r"Avro does not take; (field|schema)\.name\.adjustment"):
                 avro_schema(schema)
             continue
         assert avro_schema(schema) == line["avro"]

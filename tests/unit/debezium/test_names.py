@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from connectorcases import NOW_NS, cases, events_of, records_of
 
-from rscylla.debezium import Emitter, Settings, avro_schema
+from rscylla.debezium import Emitter, Field, Schema, Settings, avro_schema
 from rscylla.debezium.names import field_name, schema_name
 from rscylla.errors import ConfigError
 
@@ -82,3 +83,58 @@ def test_columns_that_would_share_a_field_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"two columns of k\.t have the field 'a_b'"):
         Emitter(Settings(prefix="p", field_names="avro")).records(event, NOW_NS)
     assert Emitter(Settings(prefix="p", field_names="avro_unicode")).records(event, NOW_NS)
+
+
+def names_in(schema: Schema | None) -> Iterator[str]:
+    """Yield the names of a schema and of all within it."""
+    if schema is not None:
+        yield from filter(None, [schema.name])
+        for part in (schema.items, *(f.schema for f in schema.fields)):
+            yield from names_in(part)
+
+
+@pytest.mark.parametrize(
+    ("mode", "type_", "entry"),
+    [
+        ("none", "UDT_My Type", "MapEntry_INT_UDT_b_c é"),  # as the connector, whatever the mode
+        ("avro", "UDT_My_Type", "MapEntry_INT_UDT_b_c__"),
+        ("avro_unicode", "UDT_u005fMy_u0020Type", "MapEntry_u005fINT_u005fUDT_u005fb_u002dc_u0020_u00e9"),
+    ],
+)
+def test_names_of_types_within_columns(mode: str, type_: str, entry: str) -> None:
+    schema = (
+        'CREATE TYPE k."My Type" (x int);\nCREATE TYPE k."b-c é" (x int);\n'
+        'CREATE TABLE k.t (id int PRIMARY KEY, u frozen<"My Type">, m map<int, frozen<"b-c é">>) '
+        "WITH cdc = {'enabled': true, 'postimage': true};"
+    )
+    properties = {"topic.prefix": "p-1", "cdc.output.format": "advanced", "cdc.include.after": "full"}
+    properties |= {"schema.name.adjustment.mode": mode}
+    events = events_of(KEYSPACE + schema, "INSERT INTO k.t (id, u, m) VALUES (1, {x: 1}, {1: {x: 2}});")
+    (record,) = records_of(events, properties)
+    table = "p_u002d1.k.t" if mode == "avro_unicode" else "p_1.k.t"
+    assert {f"{table}.{type_}", f"{table}.{entry}", f"{table}.After"} <= set(names_in(record.value_schema))
+    if mode == "none":
+        with pytest.raises(ConfigError, match=r"Avro does not take; schema\.name\.adjustment\.mode=avro adjusts"):
+            avro_schema(record.value_schema)  # type: ignore[arg-type]
+    else:
+        assert avro_schema(record.value_schema)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "of_column", ["frozen<same>", "list<frozen<same>>", "frozen<tuple<int, same>>", "frozen<outer>"]
+)
+def test_fields_of_a_type_that_would_share_a_name_are_refused(of_column: str) -> None:
+    schema = (
+        'CREATE TYPE k.same ("a$1" int, "a#1" text);\nCREATE TYPE k.outer (m map<int, frozen<same>>);\n'
+        f"CREATE TABLE k.t (id int PRIMARY KEY, c {of_column}) WITH cdc = {{'enabled': true, 'postimage': true}};"
+    )
+    (event,) = events_of(KEYSPACE + schema, "INSERT INTO k.t (id) VALUES (1);")
+    with pytest.raises(ConfigError, match="two fields of the type same have the name 'a_1'"):
+        Emitter(Settings(prefix="p", output_format="advanced", field_names="avro")).records(event, NOW_NS)
+    for mode in ("none", "avro_unicode"):
+        assert Emitter(Settings(prefix="p", output_format="advanced", field_names=mode)).records(event, NOW_NS)
+
+
+def test_a_struct_has_no_two_fields_of_one_name() -> None:
+    with pytest.raises(ConfigError, match=r"two fields of p\.Row have the name 'a'"):
+        Schema("struct", fields=tuple(Field(name, Schema("int32")) for name in ("a", "b", "a")), name="p.Row")
