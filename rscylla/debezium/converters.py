@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol
 
 import attrs
 
-from ..errors import ConfigError
+from ..errors import ConfigError, PublishFailed
 from ..types.connect import Schema
 from . import avro, json
 from .json import Form, Framed, JsonConverter
@@ -68,7 +68,7 @@ class _WithRegistry:
         place = id(schema), f"{topic}-{half}"
         known = self._known.get(place)
         if known is None:
-            made = schema, *self._encoder(schema, topic, half)
+            made = schema, *self._encoder(schema, topic, half, lambda: self._known.pop(place, None))
             if len(self._known) >= _SCHEMAS_KEPT:
                 self._known.clear()
             known = self._known[place] = made
@@ -79,7 +79,9 @@ class _WithRegistry:
         _, _, head = self._known.get((id(schema), f"{topic}-{half}"), (None, None, None))
         return None if head is None else Framed(head, self._form, b"")
 
-    def _encoder(self, schema: Schema, topic: str, half: str) -> tuple[Encode, bytes | None]:
+    def _encoder(
+        self, schema: Schema, topic: str, half: str, forget: Callable[[], object]
+    ) -> tuple[Encode, bytes | None]:
         subject = self._subject(schema, topic, half)
         text = self._text(schema)
         found = self.registry.registered(subject, self._registered_as, text)
@@ -92,7 +94,8 @@ class _WithRegistry:
             try:
                 return head + encode(value)
             except (ValueError, TypeError, KeyError) as e:
-                raise ConfigError(
+                forget()  # the next attempt asks for the latest schema again
+                raise PublishFailed(
                     f"a record of {topic} does not fit into the latest schema of {subject!r}; register its schema, "
                     "or set auto.register.schemas=true"
                 ) from e
@@ -128,8 +131,8 @@ class AvroConverter(_WithRegistry):
         registry: where the schemas are, see ``ConfluentRegistry``.
         subjects: under which names.
 
-    When it makes bytes, it raises PublishFailed if the registry does not answer, AuthenticationFailed if it refuses the
-    credentials, and ConfigError if it refuses the schema, or if the value does not fit into its latest schema.
+    When it makes bytes, it raises PublishFailed if the registry does not answer, or refuses the credentials or the
+    schema, or if the value does not fit into its latest schema: a later call asks again.
     """
 
     _registered_as = "AVRO"

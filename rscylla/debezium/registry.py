@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import attrs
 
-from ..errors import AuthenticationFailed, ConfigError, PublishFailed, RscyllaError
+from ..errors import ConfigError, PublishFailed, RscyllaError
 
 __all__ = ["ConfluentRegistry", "Registered", "SchemaRegistry", "client_options"]
 
@@ -29,10 +32,13 @@ class SchemaRegistry(Protocol):
         """Return the schema that stands for *text* under *subject*. Blocks; a later call may ask again.
 
         Raises:
-            PublishFailed: the registry does not answer.
-            AuthenticationFailed: it refuses the credentials.
-            ConfigError: it refuses the schema, or does not have it.
+            PublishFailed: the registry does not answer, or refuses: whoever runs it can change that.
+            ConfigError: this registry can never be asked.
         """
+
+
+ANSWER_S: Final = 10.0
+"""How long a call may take, for each address of the registry; then it is not waited for any more."""
 
 
 @attrs.define(eq=False)
@@ -45,7 +51,8 @@ class ConfluentRegistry:
         use_latest: without *auto_register*: the latest schema of the subject is used.
         normalize: the registry brings schemas to a normal form before it compares them.
 
-    The client is made at the first call, and closed when this object is gone. Safe to use from several threads.
+    The client is made at the first call, and closed when this object is gone. Safe to use from several threads. A call
+    takes at most ten seconds for each address, whatever the registry sends.
     """
 
     options: Mapping[str, Any] = attrs.field(repr=False)
@@ -53,15 +60,23 @@ class ConfluentRegistry:
     use_latest: bool = attrs.field(default=False, kw_only=True)
     normalize: bool = attrs.field(default=False, kw_only=True)
     _client: Any = attrs.field(default=None, init=False, repr=False)
+    _close: Callable[[], object] = attrs.field(default=lambda: None, init=False, repr=False)
 
     def registered(self, subject: str, form: Form, text: str) -> Registered:
         """See ``SchemaRegistry``."""
+        url = self.options["url"]
         try:
-            return self._asked(subject, form, text)
+            found = _within(ANSWER_S * len(url.split(",")), lambda: self._asked(subject, form, text))
         except RscyllaError:
             raise
         except Exception as e:  # the client hands on the errors of its libraries
-            raise _error(e, subject, self.options["url"]) from e
+            if isinstance(e, TimeoutError):  # the next call has another client, and that call ends with this one
+                self._client = None
+                self._close()
+            raise _error(e, subject, url) from e
+        if not isinstance(found.id, int) or not 0 <= found.id < 1 << 31:
+            raise PublishFailed(f"the schema registry {_bare(url)} answers for {subject!r} without the id of a schema")
+        return found
 
     def is_like(self, other: ConfluentRegistry) -> bool:
         """Return whether *other* is the same registry, with the same options."""
@@ -76,6 +91,7 @@ class ConfluentRegistry:
         if self.auto_register:
             return Registered(client.register_schema(subject, schema, normalize_schemas=self.normalize), text)
         if self.use_latest:
+            client.clear_latest_caches()  # it may be asked because records do not fit into that one
             latest = client.get_latest_version(subject)
             return Registered(latest.schema_id, latest.schema.schema_str)
         found = client.lookup_schema(subject, schema, normalize_schemas=self.normalize)
@@ -90,13 +106,40 @@ class ConfluentRegistry:
             ) from e
         if self._client is None:
             try:
-                self._client = client = SchemaRegistryClient.new_client(dict(self.options))
+                client = SchemaRegistryClient.new_client({**self.options, "timeout": ANSWER_S, "max.retries": 0})
             except (TypeError, ValueError, OSError) as e:
                 raise ConfigError(f"the options of the schema registry are not possible: {e}") from e
-            weakref.finalize(self, client.close)
+            self._client, self._close = client, weakref.finalize(self, client.close)
+            return client, Schema
         return self._client, Schema
 
 
+def _within(seconds: float, call: Callable[[], Registered]) -> Registered:
+    """Return what *call* returns. After *seconds*, it is left behind, in its thread, and ``TimeoutError`` is raised.
+
+    A client of HTTP has limits for the parts of a call; an answer that comes byte by byte keeps all of them.
+    """
+    answers: SimpleQueue[tuple[Registered | None, BaseException | None]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as e:  # noqa: BLE001 - raised by the thread that waits
+            answers.put((None, e))
+
+    threading.Thread(target=work, name="rscylla-registry", daemon=True).start()
+    try:
+        found, error = answers.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    if found is None:
+        assert error is not None
+        raise error
+    return found
+
+
+_SAID_MOST: Final = 500
+_LOGINS: Final = re.compile(r"://[^,/]*@")
 _UNAUTHORIZED: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _REFUSED: Final = {
@@ -105,27 +148,25 @@ _REFUSED: Final = {
 }
 
 
-def _error(error: Exception, subject: str, url: str) -> RscyllaError:
+def _error(error: Exception, subject: str, url: str) -> PublishFailed:
+    """Return *error* as one that can be tried again: whatever a registry refuses, it is told to allow there."""
     status = getattr(error, "http_status_code", None)
-    said = str(error)
+    said = str(error)[:_SAID_MOST] or type(error).__name__
     if status in _UNAUTHORIZED:
-        return AuthenticationFailed(f"the schema registry {_bare(url)} refuses the credentials: {said}")
+        return PublishFailed(f"the schema registry {_bare(url)} refuses the credentials for {subject!r}: {said}")
     if status == _NOT_FOUND:
-        return ConfigError(
+        return PublishFailed(
             f"the schema registry has no such schema under {subject!r}; register it, or set "
             f"auto.register.schemas=true: {said}"
         )
     if status in _REFUSED:
-        return ConfigError(f"the schema registry refuses a schema under {subject!r}: {_REFUSED[status]}: {said}")
-    return PublishFailed(
-        f"the schema registry {_bare(url)} does not answer for {subject!r}: {said or type(error).__name__}"
-    )
+        return PublishFailed(f"the schema registry refuses a schema under {subject!r}: {_REFUSED[status]}: {said}")
+    return PublishFailed(f"the schema registry {_bare(url)} does not answer for {subject!r}: {said}")
 
 
-def _bare(url: str) -> str:
-    """Return *url* without the user and password that it may have."""
-    scheme, mark, rest = url.rpartition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+def _bare(urls: str) -> str:
+    """Return *urls*, with commas between, without the users and passwords that they may have."""
+    return _LOGINS.sub("://", urls)
 
 
 # ---------------------------------------------------------------- properties

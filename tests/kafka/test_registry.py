@@ -20,7 +20,7 @@ from cursorstore import MemoryCursorStore
 from rscylla.clock import Stop
 from rscylla.debezium import Field, Record, Schema, converters_of
 from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import ConfigError, PublishFailed
+from rscylla.errors import PublishFailed
 from rscylla.kafka import Connector, Properties
 
 LONG_S = 120.0
@@ -106,14 +106,14 @@ def test_what_is_not_compatible_is_refused_by_name(registry: ApicurioRegistry, c
     made.value(record(topic, a=(NUMBER, 5)))
     client.set_compatibility(f"{topic}-value", "BACKWARD")
     made.value(record(topic, a=(NUMBER, 5), b=(NUMBER, 6)))
-    with pytest.raises(ConfigError, match=f"refuses a schema under '{topic}-value': it is not compatible"):
+    with pytest.raises(PublishFailed, match=f"refuses a schema under '{topic}-value': it is not compatible"):
         made.value(record(topic, a=(TEXT, "five")))
 
 
 def test_a_schema_that_must_be_there_already_is_named(registry: ApicurioRegistry, topic: str) -> None:
     options = {f"{half}.converter.auto.register.schemas": "false" for half in ("key", "value")}
     made = converters_of(properties("AVRO", registry.url) | options)
-    with pytest.raises(ConfigError, match=f"no such schema under '{topic}-value'"):
+    with pytest.raises(PublishFailed, match=f"no such schema under '{topic}-value'"):
         made.value(record(topic, a=(NUMBER, 5)))
     expected = converters_of(properties("AVRO", registry.url)).value(record(topic, a=(NUMBER, 5)))
     assert made.value(record(topic, a=(NUMBER, 5))) == expected

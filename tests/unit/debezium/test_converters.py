@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from typing import Any
 
 import attrs
@@ -30,7 +31,8 @@ from rscylla.debezium import (
     converters_of,
     json_schema,
 )
-from rscylla.errors import AuthenticationFailed, ConfigError, PublishFailed
+from rscylla.debezium import registry as registry_module
+from rscylla.errors import ConfigError, PublishFailed
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
@@ -168,7 +170,7 @@ def test_a_schema_without_a_name_has_no_subject_of_records() -> None:
 
 def test_without_registering_a_schema_has_to_be_there() -> None:
     converters = configured(AVRO, auto_register_schemas="false")
-    with pytest.raises(ConfigError, match=r"no such schema under 'demo\.t-value'; register it"):
+    with pytest.raises(PublishFailed, match=r"no such schema under 'demo\.t-value'; register it"):
         converters.value(record_of(ROW, {"a": 1}))
 
 
@@ -180,30 +182,77 @@ def test_the_latest_schema_is_used_on_request() -> None:
     registry._client = client
     latest = AvroConverter(registry)
     assert latest.value(record_of(WIDER, {"a": 1, "b": "x"})) == b"\x00" + (1).to_bytes(4, "big") + b"\x02\x02"
-    with pytest.raises(ConfigError, match=r"does not fit into the latest schema of 'demo\.t-value'"):
-        latest.value(record_of(attrs.evolve(ROW, fields=(Field("a", Schema("string")),)), {"a": "x"}))
+    text = attrs.evolve(ROW, fields=(Field("a", Schema("string")),))
+    with pytest.raises(PublishFailed, match=r"does not fit into the latest schema of 'demo\.t-value'"):
+        latest.value(record_of(text, {"a": "x"}))
+    first.value(record_of(text, {"a": "x"}))
+    assert latest.value(record_of(text, {"a": "x"})) == b"\x00" + (2).to_bytes(4, "big") + b"\x02\x02x"
 
 
 @pytest.mark.parametrize(
-    ("error", "expected", "message"),
+    ("error", "message"),
     [
-        (SchemaRegistryError(401, 40101, "no"), AuthenticationFailed, "http://r refuses the credentials"),
-        (SchemaRegistryError(409, 409, "bad"), ConfigError, "not compatible with those before it"),
-        (SchemaRegistryError(503, 50003, "later"), PublishFailed, "http://r does not answer for 's'"),
-        (ConnectionError("gone"), PublishFailed, "does not answer for 's': gone"),
+        (SchemaRegistryError(401, 40101, "no"), "http://r,https://r refuses the credentials"),
+        (SchemaRegistryError(403, 40301, "no"), "http://r,https://r refuses the credentials"),
+        (SchemaRegistryError(404, 40401, "none"), "no such schema under 's'; register it"),
+        (SchemaRegistryError(409, 409, "bad"), "not compatible with those before it"),
+        (SchemaRegistryError(422, 42201, "bad"), "it is not valid there"),
+        (SchemaRegistryError(302, -1, "x" * 100_000), "does not answer for 's': x{400}"),
+        (SchemaRegistryError(503, 50003, "later"), "http://r,https://r does not answer for 's'"),
+        (ConnectionError("gone"), "does not answer for 's': gone"),
+        (ValueError("no JSON"), "does not answer for 's': no JSON"),
     ],
 )
-def test_errors_of_the_registry(error: Exception, expected: type[Exception], message: str) -> None:
+def test_whatever_a_registry_refuses_can_be_tried_again(error: Exception, message: str) -> None:
     class Failing:
         def register_schema(self, *_: Any, **__: Any) -> int:
             raise error
 
-    registry = ConfluentRegistry({"url": "http://user:secret@r"})
+    registry = ConfluentRegistry({"url": "http://user:secret@r,https://other:secret@r"})
     registry._client = Failing()
-    with pytest.raises(expected, match=message) as raised:
+    with pytest.raises(PublishFailed, match=message) as raised:
         registry.registered("s", "AVRO", "{}")
     assert raised.value.__cause__ is error
+    assert raised.value.resumable
     assert "secret" not in str(raised.value)
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("answer", [None, "7", -1, 1 << 31])
+def test_an_answer_without_an_id_can_be_tried_again(answer: Any) -> None:
+    class Odd:
+        def register_schema(self, *_: Any, **__: Any) -> Any:
+            return answer
+
+    registry = ConfluentRegistry({"url": "http://r"})
+    registry._client = Odd()
+    with pytest.raises(PublishFailed, match="http://r answers for 's' without the id of a schema"):
+        registry.registered("s", "AVRO", "{}")
+
+
+def test_a_call_that_is_never_answered_ends_and_the_next_one_has_another_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry_module, "ANSWER_S", 0.05)
+    closed = threading.Event()
+
+    class Silent:
+        def register_schema(self, *_: Any, **__: Any) -> int:
+            closed.wait()  # as a socket from which nothing comes, or a byte now and then
+            raise OSError("closed")
+
+    registry = ConfluentRegistry({"url": "http://user:secret@r,http://s"})
+    registry._client, registry._close = Silent(), closed.set
+    with pytest.raises(PublishFailed, match=r"http://r,http://s does not answer for 's': no answer within 0\.1 s"):
+        registry.registered("s", "AVRO", "{}")
+    assert registry._client is None
+    assert closed.is_set()
+
+
+def test_no_step_of_a_call_is_waited_for_without_end() -> None:
+    registry = ConfluentRegistry({"url": "http://localhost:1"})
+    client = registry._opened()[0]._rest_client
+    assert (client.timeout, client.max_retries) == (registry_module.ANSWER_S, 0)
 
 
 def test_tombstones_have_no_bytes_and_nulls_are_json() -> None:
