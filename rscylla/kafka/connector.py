@@ -21,16 +21,16 @@ from ..cdc.table import logged_tables, read_table
 from ..clock import Clock, Stop, SystemClock
 from ..errors import (
     ConfigError,
+    MalformedData,
     MetadataError,
     RscyllaError,
     SourceError,
     TableNotFound,
-    is_expected,
 )
 from ..event import Event
 from ..options import StreamLag, StreamOption, StreamToHead
 from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
-from ..reflex import Spec, slice_name, slice_of
+from ..reflex import Spec, metrics_for, slice_name, slice_of
 from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
 from .cursors import KafkaCursorStore
@@ -320,7 +320,7 @@ class Connector:
                 store.flush()  # a later crash must not move the start
         if self.before is not None:
             self.before(key, stream, store)
-        consumer = publishing(name, self._messages(), publisher, **self._bounds(part))
+        consumer = publishing(name, self._messages(name), publisher, **self._bounds(part))
         options: list[StreamOption] = [StreamLag(timedelta(milliseconds=properties.number(_LAG)))]
         if self.to_head:
             options.append(StreamToHead())
@@ -466,18 +466,18 @@ class Connector:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now_us() / 1e6, UTC)
 
-    def _messages(self) -> Messages:
+    def _messages(self, consumer: str) -> Messages:
         messages = DebeziumMessages(self.properties, clock=self.clock)
         if self.properties.text("event.processing.failure.handling.mode").lower() == "fail":
             return messages
+        count = metrics_for(self.registry).consumer(consumer).count
 
         def tolerant(event: Event) -> list[Message]:
             try:
                 return messages(event)
-            except RscyllaError as error:
-                if is_expected(error) or error.resumable:
-                    raise
+            except (MalformedData, MetadataError) as error:  # of the change itself: whatever else is wrong may pass
                 log.warning("event %s becomes no record: %s", event.id, error)
+                count("given_up")
                 return []
 
         return tolerant

@@ -6,8 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any, Final
 
+from .._retry import Backoff, retry
 from ..abc import Consumer as ConsumerLike
 from ..abc import JointPublisher, Message, PublishDone, Publisher, Run
 from ..errors import ConfigError, PublishFailed, PublishRejected, Stopped, is_expected
@@ -29,6 +31,9 @@ TOGETHER: Final = 256
 """How many events are passed to the publisher at once, at most. Each time, the cursor may move."""
 
 TOGETHER_BYTES: Final = 1 << 20
+
+AGAIN: Final = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
+"""The pauses while records cannot be made yet."""
 
 OVERHEAD: Final = 100
 """What a record takes in memory besides its key and value, in bytes; so does a header."""
@@ -58,7 +63,9 @@ def publishing(
     ``rscylla_oldest_unfinished_seconds`` show what is on its way.
 
     Args:
-        messages: Makes the records; called by the thread of the run, in order. An error ends the run.
+        messages: Makes the records; called by the thread of the run, in order. After ``PublishFailed``, such as of a
+            registry of schemas, it is called again until it returns, and health checks show why the consumer waits. Any
+            other error ends the run.
         publisher: May be shared with other consumers; its owner closes it.
         max_unacknowledged: How many events may be taken from the stream and not committed; then the stream waits.
         max_bytes: How many bytes their records may have. A single event may have more, and is then published alone.
@@ -157,13 +164,10 @@ class _OnTheirWay:
         for index, event in enumerate(events):
             try:
                 found = make(event)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised below, unless it may pass
                 self._send(events[since:index], taken, size)
-                if is_expected(error):
-                    raise
-                self._run.count("errors")
-                self._run.fail(error, event=event)  # here, where the event is known
-                raise Stopped from error
+                taken, since, size = [], index, 0
+                found = self._made_later(event, error)
             for message in found:
                 size += OVERHEAD + len(message.key or b"") + len(message.value or b"")
                 if message.headers:
@@ -173,6 +177,37 @@ class _OnTheirWay:
                 self._send(events[since : index + 1], taken, size)
                 taken, since, size = [], index + 1, 0
         self._send(events[since:], taken, size)
+
+    def _made_later(self, event: Event, error: Exception) -> Sequence[Message]:
+        """Return the records of *event* when what refuses them, as *error* says, does so no more.
+
+        Raises:
+            Stopped: another error ends the run, or it must end.
+        """
+        run, make, why = self._run, self._messages, str(error)
+
+        def made() -> Sequence[Message]:
+            with run.waiting(why):
+                return make(event)
+
+        def waiting(error: Exception, failures: int, seconds: float) -> None:
+            nonlocal why
+            why = str(error)
+            log.warning('consumer "%s" waits: %s; it tries again in %.3g s', run.consumer, why, seconds)
+
+        def pause(seconds: float) -> None:
+            run.pause(seconds, why)
+
+        try:
+            return retry(
+                made, backoff=AGAIN, clock=run.clock, again=_may_pass, waiting=waiting, sleep=pause, failed=error
+            )
+        except Exception as last:
+            if is_expected(last):
+                raise
+            run.count("errors")
+            run.fail(last, event=event)  # here, where the event is known
+            raise Stopped from last
 
     def _send(self, events: Sequence[Event], messages: list[Message], size: int) -> None:
         if not events:
@@ -241,7 +276,7 @@ class _OnTheirWay:
         if self._dead_letter is None:
             raise error
         found = self._dead_letter(message, why)
-        self._run.count("dead_lettered")
+        self._run.count("given_up" if found is None else "dead_lettered")
         return found
 
     def delivered(self, entry: Entry) -> None:
@@ -260,6 +295,11 @@ class _OnTheirWay:
             self._parcels -= 1
             if not self._parcels:
                 self._settled.notify_all()
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether *error* is not of the event: what does not take its records may take them later."""
+    return isinstance(error, PublishFailed) and error.resumable
 
 
 class _Alone(nullcontext[None]):

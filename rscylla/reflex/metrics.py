@@ -465,7 +465,7 @@ _REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_consumed_events", "events consumed without an error", lambda s: s.counts["consumed"]),
     ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.counts["recovered"]),
-    ("rscylla_given_up_events", "events that a best-effort consumer skipped", lambda s: s.counts["given_up"]),
+    ("rscylla_given_up_events", "events that were skipped because of their errors", lambda s: s.counts["given_up"]),
     ("rscylla_late_events", "events that the fast lane missed and a sweep found", lambda s: s.counts["late"]),
     (
         "rscylla_unproven_events",

@@ -221,6 +221,58 @@ def test_an_event_without_records_because_of_an_error_is_named_and_those_before_
     assert bench.cursor == "e2"
 
 
+class Closed:
+    """Makes records while it is open, as a converter whose registry of schemas answers."""
+
+    def __init__(self, first: str) -> None:
+        self.first = first
+        self.refuses: str | None = "the registry refuses the credentials"
+        self.calls = 0
+
+    def __call__(self, event: Event) -> list[Message]:
+        if event.id == self.first and self.refuses is not None:
+            self.calls += 1
+            raise PublishFailed(self.refuses)
+        return messages(event)
+
+
+def test_records_that_cannot_be_made_yet_are_waited_for_and_those_before_them_go_out(kind: Any) -> None:
+    make = Closed("e3")
+    sink = Sink()
+    bench = Bench(kind(events(5)), sink, make).start()
+    eventually(lambda: bench.spec.series.activity.why() == make.refuses)
+    eventually(lambda: bench.cursor == "e2")
+    make.refuses = "the registry does not answer"
+    eventually(lambda: bench.spec.series.activity.why() == "the registry does not answer")
+    make.refuses = None
+    assert isinstance(bench.end(), HeadReached)
+    assert [m.value for m in sink.taken] == [f"e{n}".encode() for n in range(1, 6)]
+    assert (bench.cursor, bench.count("errors"), bench.spec.series.activity.why()) == ("e5", 0, "")
+    assert make.calls >= 2
+
+
+def test_a_stop_ends_the_wait_for_records_that_cannot_be_made(kind: Any) -> None:
+    bench = Bench(kind(events(3)), Sink(), Closed("e2")).start()
+    eventually(lambda: bench.cursor == "e1")
+    bench.stop.set()
+    assert isinstance(bench.end(), Stopped)
+    assert bench.cursor == "e1"
+
+
+def test_an_error_of_the_event_after_a_wait_ends_the_run(kind: Any) -> None:
+    failures: list[Exception] = [PublishFailed("not yet"), ValueError("no")]
+
+    def make(event: Event) -> list[Message]:
+        if event.id == "e2":
+            raise failures.pop(0)
+        return messages(event)
+
+    bench = Bench(kind(events(3)), Sink(), make).start()
+    error = bench.end()
+    assert isinstance(error, RunError)
+    assert (error.event_id, str(error.__cause__), bench.cursor) == ("e2", "no", "e1")
+
+
 def test_a_refused_record_stops_the_run_and_nothing_after_it_is_published(kind: Any) -> None:
     sink = Sink()
     bench = Bench(
@@ -266,6 +318,7 @@ def test_a_dead_letter_may_be_nothing_but_not_refused_itself(kind: Any) -> None:
     sink.refused_later = {b"e2"}
     bench = Bench(kind(events(3)), sink, dead_letter=lambda message, why: None).start()
     assert isinstance(bench.end(), HeadReached)
+    assert (bench.count("given_up"), bench.count("dead_lettered")) == (1, 0)
     bench = Bench(kind(events(3)), sink, dead_letter=lambda message, why: Message("dead", b"k", b"big")).start()
     error = bench.end()
     assert isinstance(error, RunError)
