@@ -35,10 +35,11 @@ class Standing:
 
 @attrs.frozen
 class Move:
-    """A new holder of slice ``index``, if the slice still has ``epoch``; its next epoch is one higher."""
+    """A new holder of slice ``index``, if the slice still has ``epoch``; ``next`` is its epoch then, a higher one."""
 
     index: int
     epoch: int
+    next: int
     holder: str
     owner: str
     since: str
@@ -112,7 +113,7 @@ def view_of(
 
 def moved(last: GroupSlice, move: Move) -> GroupSlice:
     """Return a slice after *move*."""
-    return GroupSlice(last.index, move.epoch + 1, move.holder, move.owner, moment(move.since), move.before, move.why)
+    return GroupSlice(last.index, move.next, move.holder, move.owner, moment(move.since), move.before, move.why)
 
 
 def check_group(name: str) -> None:

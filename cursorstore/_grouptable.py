@@ -148,7 +148,7 @@ class ScyllaGroupTable(StoreTable):
                 f"UPDATE {self.name} USING TTL 0 SET holder = ?, epoch = ?, owner = ?, since = ?, before = ?, why = ? "
                 f"WHERE name = ? AND item = ? IF epoch = {'?' if move.epoch else 'null'}; "
             )
-            values += move.holder, move.epoch + 1, move.owner, move.since, move.before, move.why
+            values += move.holder, move.next, move.owner, move.since, move.before, move.why
             values += name, f"slice/{count}/{move.index}"
             values += (move.epoch,) if move.epoch else ()
         with self.errors(f"moving slices of group {name!r} in table {self.name}"):

@@ -63,8 +63,8 @@ class LeaseTable(StoreTable):
         with self.errors(f"creating lease {name!r} in table {self.name}"):
             return self.applied(text, (name,))
 
-    def take(self, last: LeaseRow, claim: Claim) -> bool:
-        """Give the lease the next epoch and *claim* if it still equals *last*; return whether it did."""
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+        """Give the lease a higher *epoch* and *claim* if it still equals *last*; return whether it did."""
         # A statement has one TTL, but the epoch must stay when the claim expires. Hence two statements in a batch: as
         # both are in one partition, it is one conditional write. "= null" is literal, because not every server accepts
         # a bound null there.
@@ -75,7 +75,7 @@ class LeaseTable(StoreTable):
             f"UPDATE {self.name} USING TTL 0 SET epoch = ? WHERE name = ?; APPLY BATCH"
         )
         was = (last.epoch, last.token) if last.token else (last.epoch,)
-        values = (claim.ttl_s, claim.token, claim.owner, claim.since, last.name, *was, last.epoch + 1, last.name)
+        values = (claim.ttl_s, claim.token, claim.owner, claim.since, last.name, *was, epoch, last.name)
         with self.errors(f"acquiring lease {last.name!r} in table {self.name}"):
             return self.applied(text, values)
 

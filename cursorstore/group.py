@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -54,6 +55,9 @@ _AT_ONCE = 16
 _FRESH_NS = 1_000_000
 """How much later than its two clocks say a fence may turn false: much less than a margin."""
 
+_REGROWN = "its epochs were lost"
+"""Why a slice has an epoch that is not the next one."""
+
 _UNKNOWN = (QueryTimeout, ConnectionFailed)
 """Errors of a write that may have been applied."""
 
@@ -75,11 +79,13 @@ class _Holdings:
 class _SliceFence:
     """The fence of one slice of a group. Implements ``rscylla.abc.Fence``."""
 
-    def __init__(self, group: str, owner: str, key_slice: Slice, holdings: _Holdings) -> None:
-        self._name = key_slice.name(group)
-        self._owner = owner
+    def __init__(self, membership: _Membership, key_slice: Slice, holdings: _Holdings) -> None:
+        self._name = key_slice.name(membership.name)
+        self._owner = membership.owner
         self._slice = key_slice
         self._holdings = holdings
+        self.outgrow = partial(membership._outgrow, key_slice)  # noqa: SLF001 - of this module
+        """Raise the epoch of the slice, which is held, above one that a store has found."""
         self.held = _asker_of(key_slice, holdings)
         """Return whether this process may work on the slice now. Sends no query."""
 
@@ -207,7 +213,7 @@ class _Membership:
         """
         fence = self._fences.get(consumer)
         if fence is None:
-            fence = _SliceFence(self._name, self._owner, self._slice_of(consumer), self._holdings)
+            fence = _SliceFence(self, self._slice_of(consumer), self._holdings)
             fence = self._fences.setdefault(consumer, fence)
         return fence
 
@@ -379,6 +385,38 @@ class _Membership:
                 return True
             raise failed or QueryTimeout(f"giving slice {index} of group {self._name!r} was refused; look again")
 
+    def _outgrow(self, key_slice: Slice, epoch: int) -> None:
+        """Raise the epoch of a slice that is held above *epoch*; see ``Fence.outgrow``.
+
+        The conditional write shows that this process holds the slice, so the epoch that was found is none of a later
+        holder: it is from before the table was emptied or restored.
+        """
+        with self._lock:
+            self._check()
+            own = self._holdings.slices.get(key_slice)
+            if own is not None and own > epoch:
+                return
+            failed: Exception | None = None
+            if own is not None:
+                move = self._move(key_slice.index, own, self._token, self._owner, self._owner, _REGROWN, above=epoch)
+                began = self._term.now()
+                try:
+                    if self._rows.give(self._name, key_slice.count, self._standing(), [move]):
+                        self._holdings.set({**self._holdings.slices, key_slice: move.next})
+                        self._extend(began)
+                        _log.warning(
+                            "group %r: slice %d continues with epoch %d, above one that was found with a cursor: rows "
+                            "of the group were deleted or restored, or it is in another table than before",
+                            *(self._name, key_slice.index, move.next),
+                        )
+                        return
+                except _UNKNOWN as e:
+                    failed = e
+                self._settle("raising the epoch of slice", [key_slice.index], failed)
+            if self._holdings.slices.get(key_slice, 0) <= epoch:
+                name = key_slice.name(self._name)
+                raise failed or LeaseLost(f"{self._owner} does not hold slice {name!r}; another member took it")
+
     def _take(self, count: int, gone: str, batch: Sequence[GroupSlice]) -> None:
         why = "was free" if gone == NOBODY else "holder gone"
         moves = [self._move(s.index, s.epoch, self._token, self._owner, s.owner or s.before, why) for s in batch]
@@ -386,7 +424,7 @@ class _Membership:
         failed: Exception | None = None
         try:
             if self._rows.take(self._name, count, self._standing(), moves, gone):
-                self._holdings.set({**self._holdings.slices, **{Slice(m.index, count): m.epoch + 1 for m in moves}})
+                self._holdings.set({**self._holdings.slices, **{Slice(m.index, count): m.next for m in moves}})
                 self._extend(began)
                 return
         except _UNKNOWN as e:
@@ -433,7 +471,7 @@ class _Membership:
                 continue
             if done:
                 self._giving.pop(key_slice)
-                self._holdings.set({**self._holdings.slices, key_slice: epoch + 1})
+                self._holdings.set({**self._holdings.slices, key_slice: move.next})
                 self._term.extend(began)
                 slices = list(view.slices)
                 slices[key_slice.index] = moved(slices[key_slice.index], move)
@@ -481,8 +519,12 @@ class _Membership:
     def _standing(self) -> Standing:
         return Standing(self._token, self._owner, self._since, self._renewals, self._term.ttl_s)
 
-    def _move(self, index: int, epoch: int, to: str, owner: str, before: str, why: str) -> Move:
-        return Move(index, epoch, to, owner, format_us(self._clock.now_us()), before, why)
+    def _move(
+        self, index: int, epoch: int, to: str, owner: str, before: str, why: str, *, above: int | None = None
+    ) -> Move:
+        """Return a move to the next epoch, or to the one above *above*."""
+        after = (epoch if above is None else above) + 1
+        return Move(index, epoch, after, to, owner, format_us(self._clock.now_us()), before, why)
 
 
 class MemoryMembership(_Membership):

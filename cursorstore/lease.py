@@ -64,7 +64,7 @@ class _Rows(Protocol):
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None: ...
     def add(self, name: str) -> bool: ...
-    def take(self, last: LeaseRow, claim: Claim) -> bool: ...
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool: ...
     def keep(self, name: str, epoch: int, claim: Claim) -> bool: ...
     def drop(self, name: str, epoch: int, claim: Claim) -> bool: ...
 
@@ -147,7 +147,7 @@ class _Lease:
                 return False
             began = self._term.now()
             since = format_us(self._clock.now_us())
-            if not self._take(row, since):
+            if not self._take(row, row.epoch + 1, since):
                 return False
             self._epoch, self._since = row.epoch + 1, since
             self._term.extend(began)
@@ -200,6 +200,25 @@ class _Lease:
             if not self.held():
                 raise self._lost("the answer to its renewal arrived after its time had ended")
 
+    def outgrow(self, epoch: int) -> None:
+        """Raise the epoch above *epoch*, which a store has found under this name, while the lease is held."""
+        with self._lock:
+            if not self.held():
+                raise self._lost("it was not renewed in time")
+            if self._epoch > epoch:
+                return
+            began = self._term.now()
+            if not self._take(LeaseRow(self._name, self._epoch, self._token), epoch + 1, self._since):
+                self._term.end()
+                raise self._lost("it expired, or its row was changed manually")
+            self._epoch = epoch + 1
+            self._term.extend(began)
+            _log.warning(
+                "lease %r continues with epoch %d, above one that was found with a cursor: its row was deleted or "
+                "restored, or it is in another table than before",
+                *(self._name, self._epoch),
+            )
+
     def release(self) -> None:
         """Release the lease, so another owner can acquire it at once."""
         with self._lock:
@@ -208,18 +227,16 @@ class _Lease:
             if held_once and self._rows.drop(self._name, self._epoch, self._claim(self._since)):
                 _log.info("lease %r was released by %s", self._name, self._owner)
 
-    def _take(self, last: LeaseRow, since: str) -> bool:
-        """Return whether the lease is ours with the epoch after *last*."""
+    def _take(self, last: LeaseRow, epoch: int, since: str) -> bool:
+        """Return whether the lease, which equalled *last*, is ours with *epoch*."""
         try:
-            if self._rows.take(last, self._claim(since)):
+            if self._rows.take(last, epoch, self._claim(since)):
                 return True
         except (QueryTimeout, ConnectionFailed) as e:
-            _log.info(
-                "lease %r: the result of its acquisition is unknown (%s); reading it", self._name, type(e).__name__
-            )
+            _log.info("lease %r: the result of a write is unknown (%s); reading it", self._name, type(e).__name__)
         # If the driver retries, its first attempt may make the second one fail, so a refusal is checked, too.
         row = self._rows.read(self._name, serial=True)
-        return row is not None and (row.token, row.epoch) == (self._token, last.epoch + 1)
+        return row is not None and (row.token, row.epoch) == (self._token, epoch)
 
     def _claim(self, since: str) -> Claim:
         return Claim(self._token, self._owner, since, self._term.ttl_s)
@@ -291,10 +308,10 @@ class MemoryLeaseTable:
         with self._lock:
             return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
 
-    def take(self, last: LeaseRow, claim: Claim) -> bool:
-        """Give the lease the next epoch and *claim*, if it still equals *last*; return whether it did."""
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+        """Give the lease a higher *epoch* and *claim*, if it still equals *last*; return whether it did."""
         with self._lock:
-            return self._swap(last.name, last.epoch, last.token, last.epoch + 1, claim)
+            return self._swap(last.name, last.epoch, last.token, epoch, claim)
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
         """Extend *claim* if it still holds the lease with *epoch*; return whether it did."""

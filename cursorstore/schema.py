@@ -98,7 +98,7 @@ LEASES = TableKind(
     columns={"name": "text", "epoch": "bigint", "claim": "text", "owner": "text", "since": "text"},
     primary_key="name",
     options="",
-    comment="leases of rscylla services; what tells their holders expires by TTL; do not delete rows, epochs must grow",
+    comment="leases of rscylla services; what tells their holders expires by TTL; do not edit rows",
     hint="create it with create_schema() or create=True of the lease, or the statement that `rscylla cursor schema "
     "--leases` prints",
 )
@@ -125,7 +125,7 @@ GROUPS = TableKind(
     # Members that are gone leave tombstones, which each look reads. Only what has expired by itself is ever deleted, so
     # a replica that misses a tombstone brings nothing back.
     options="gc_grace_seconds = 86400 AND ",
-    comment="groups of rscylla services; members expire by TTL; do not delete rows, epochs must grow",
+    comment="groups of rscylla services; members expire by TTL; do not edit rows",
     hint="create it with create_schema() or create=True of the membership, or the statement that `rscylla group "
     "schema` prints",
 )

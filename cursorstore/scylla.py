@@ -235,8 +235,9 @@ class ScyllaCursorStore:
         fence = self._fence(consumer)
         lease = self._fence_of(consumer)
         row = self._table.read(consumer)
-        if lease is not None and not (known.fence == fence and row and _is_of(row, lease, fence)):
+        if lease is not None and not (known.fence == fence and row and _is_ours(row, lease, fence)):
             row = self._take_over(consumer, lease, fence)
+            fence = row.fence
         # The lease may have ended during the read, and later holders may have passed this cursor.
         if self._fence(consumer) != fence:
             raise _not_held(consumer, lease)
@@ -283,15 +284,16 @@ class ScyllaCursorStore:
 
     def _take_over(self, consumer: str, lease: Fence, fence: int) -> CursorRow:
         """Return our epoch under the present lease; open it if necessary. It continues at the last cursor."""
-        opened = _takeover_reason(lease.name, fence) + lease.owner
         failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
-            if last and _is_later(last, lease, fence):
-                raise _passed_on(consumer, last)
-            if last and _is_of(last, lease, fence):
+            if last and _is_ours(last, lease, fence):
                 # Opened by an attempt that seemed to fail, or by a reset since we acquired the lease.
-                return self._caught_up(last) if last.reason == opened else last
+                return self._caught_up(last) if _took_over(last) else last
+            if last and last.lease == lease.name and last.fence >= fence:
+                fence = self._outgrown(consumer, last, lease)
+                continue
+            opened = _takeover_reason(lease.name, fence) + lease.owner
             now_us = self._clock.now_us()
             row = self._next(consumer, last, now_us, last.saved if last else None, opened, lease.name, fence)
             try:
@@ -306,6 +308,23 @@ class ScyllaCursorStore:
                 self._prune(row)
                 return caught_up
         raise self._busy(consumer) from failed
+
+    def _outgrown(self, consumer: str, last: CursorRow, lease: Fence) -> int:
+        """Return our epoch of the lease after it was raised above that of *last*, which the lease has no more.
+
+        Raises:
+            LeaseLost: another process holds the lease, so the epoch may be of a later holder.
+        """
+        outgrow = getattr(lease, "outgrow", None)
+        try:
+            if outgrow is not None and lease.held():
+                outgrow(last.fence)
+                fence = self._fence(consumer)
+                if fence > last.fence:
+                    return fence
+        except LeaseLost as lost:
+            raise _passed_on(consumer, last) from lost
+        raise _passed_on(consumer, last)
 
     def _tell_of_another(self, consumer: str, before: str, now: str) -> None:
         """Warn once for two leases, or two groups with all their slices."""
@@ -420,6 +439,15 @@ def _is_of(row: CursorRow, lease: Fence, fence: int) -> bool:
     return (row.lease, row.fence) == (lease.name, fence)
 
 
+def _is_ours(row: CursorRow, lease: Fence, fence: int) -> bool:
+    """Return whether the epoch of *row* was opened by us, or by a reset, while we have held *lease* this time.
+
+    After the epochs of the lease were lost, a former holder may have had the same one.
+    """
+    opened = _takeover_reason(lease.name, fence) + lease.owner
+    return _is_of(row, lease, fence) and (row.reason == opened or not _took_over(row))
+
+
 def _is_later(row: CursorRow, lease: Fence | None, fence: int) -> bool:
     """Return whether a later holder of our lease opened the epoch of *row*."""
     return lease is not None and row.lease == lease.name and row.fence > fence
@@ -446,7 +474,7 @@ def _not_held(consumer: str, lease: Fence | None) -> LeaseLost:
 def _passed_on(consumer: str, row: CursorRow) -> LeaseLost:
     return LeaseLost(
         f"the cursor of consumer {consumer!r} belongs to a later holder of lease {row.lease!r}, epoch {row.fence}; "
-        "acquire the lease again"
+        "acquire the lease again. If nobody else holds it, the table of the lease was emptied or restored"
     )
 
 

@@ -29,6 +29,18 @@ class Fence(Protocol):
     def held(self) -> bool:
         """Return whether this owner may act now. Sends no query; turns false before another owner can begin."""
 
+    def outgrow(self, epoch: int) -> None:
+        """Raise the epoch of this owner, who holds the fence, above *epoch*.
+
+        Called by a store that finds epochs of this name which are not below that of the holder: the table in which they
+        are counted was emptied, restored, or exchanged for another one. Sends a query; without effect if the epoch is
+        above *epoch* already.
+
+        Raises:
+            LeaseLost: another owner holds the fence, whose epoch *epoch* may be.
+            SourceError: the store did not answer; the next call finds out the result of this one.
+        """
+
 
 @runtime_checkable
 class Fencing(Protocol):

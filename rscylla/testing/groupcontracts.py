@@ -334,6 +334,24 @@ class MembershipContract(_Groups):
         assert members[0].fence_of("billing[15/16]").held()
         assert reslice_group(table, name, 16, clock=ManualClock()) == {}
 
+    def test_holder_of_a_slice_raises_its_epoch_above_one_that_was_found(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        fence = a.fence_of("billing[5/8]")
+        with pytest.raises(LeaseLost):
+            fence.outgrow(7)
+        a.take(a.look(), {5, 6})
+        for found in (7, 3):
+            fence.outgrow(found)
+            assert (fence.epoch, fence.held(), a.fence_of("billing[6/8]").epoch) == (8, True, 1)
+            assert [(s.epoch, s.holder) for s in b.look().slices][5:7] == [(8, a.token), (1, a.token)]
+        assert a.held() == {5, 6}
+        assert a.give(5, b.token)
+        b.look()
+        assert (b.fence_of("billing[5/8]").epoch, set(b.held())) == (9, {5})
+        with pytest.raises(LeaseLost):
+            fence.outgrow(20)
+        assert (b.look().slices[5].epoch, set(b.held())) == (9, {5})
+
     def test_epochs_grow_over_changes_of_the_number_of_slices(self, name: str) -> None:
         table, a = self.open_table(), self.joined(name, slices=64)
         epochs = []

@@ -51,6 +51,22 @@ class LeaseContract:
         lease = self.open_lease(name)
         assert [lease.acquire(), lease.acquire(), lease.try_acquire(), lease.epoch] == [1, 1, True, 1]
 
+    def test_holder_raises_its_epoch_above_one_that_was_found(self, name: str) -> None:
+        holder, standby = self.open_lease(name), self.open_lease(name)
+        with pytest.raises(LeaseLost):
+            standby.outgrow(7)
+        holder.acquire()
+        for found in (7, 3):
+            holder.outgrow(found)
+            assert (holder.epoch, holder.held(), standby.try_acquire()) == (8, True, False)
+        holder.renew()
+        holder.release()
+        assert (standby.acquire(), standby.epoch) == (9, 9)
+        with pytest.raises(LeaseLost):
+            holder.outgrow(20)
+        assert (standby.epoch, standby.held()) == (9, True)
+        standby.renew()
+
     def test_owners_with_the_same_name_compete(self, name: str) -> None:
         assert self.open_lease(name, "same").try_acquire()
         assert not self.open_lease(name, "same").try_acquire()

@@ -168,6 +168,30 @@ def test_each_change_is_delivered_in_order_while_members_come_go_lapse_and_die(s
     assert all(service.failure is None for service in shop.services)
 
 
+def test_a_group_whose_table_was_emptied_goes_on_at_its_cursors(shop: Shop) -> None:
+    """Epochs count from 1 again, below those that are kept with the cursors."""
+    shop.writer.start()
+    for owner in ("first", "second", "third"):
+        service, member = shop.join(owner)
+        until(lambda: hold(member), "it has all")  # noqa: B023
+        service.stop()
+        assert service.wait(timedelta(seconds=PATIENCE_S))
+    _, running = shop.join("running")
+    until(lambda: hold(running), "it has all")
+    token = running.token
+    shop.session.execute(f"TRUNCATE {shop.keyspace}.rscylla_groups")
+    until(lambda: running.token not in ("", token) and hold(running), "it has joined again")
+    at = shop.written
+    until(lambda: shop.written > at + 3, "more changes")
+    shop.closing.set()
+    shop.writer.join()
+    until(shop.delivered, "every change is delivered")
+    assert all(service.failure is None for service in shop.services)
+    for key, values in shop.seen.items():
+        first_times = list(dict.fromkeys(values))
+        assert first_times == sorted(first_times), f"key {key}"
+
+
 def test_a_clean_hand_over_delivers_nothing_twice(shop: Shop) -> None:
     shop.writer.start()
     ttl = timedelta(seconds=30)  # no membership lapses because the machine is busy

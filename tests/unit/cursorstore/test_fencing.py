@@ -6,6 +6,7 @@ keeps old holders out is the epoch alone.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from datetime import timedelta
@@ -29,6 +30,8 @@ from cursorstore import (
     ScyllaCursorStore,
 )
 from cursorstore._cursortable import CursorRow
+from rscylla._groups import NOBODY
+from rscylla.abc import CursorRecord
 from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout
 from rscylla.testing import ManualClock
 
@@ -350,7 +353,7 @@ def test_tenure_that_begins_while_the_lease_is_checked_is_not_taken_for_the_one_
             was_held, self.epoch = self.epoch == 1, 2
             return was_held
 
-    changing = Changing("orders", world.leases)
+    changing = Changing("orders", world.leases, owner=lease.owner)
     store._fence_of = lambda consumer: changing
     with pytest.raises(LeaseLost):
         store.get_cursor("c")
@@ -612,3 +615,115 @@ def test_cursor_is_what_the_holder_saved_in_any_interleaving(data: st.DataObject
                 if read_in[who] == owner_of_cursor:
                     value = max(value, given_value)
         assert int(world.cursor or 0) == value
+
+
+# ---------------------------------------------------------------- epochs that were lost
+
+
+def emptied(world: World) -> None:
+    """Have all leases forgotten: their table was emptied, or replaced by a backup of an earlier time."""
+    world.leases = MemoryLeaseTable(world.clock)
+
+
+@pytest.mark.parametrize("tenures", [1, 2, 3])
+def test_cursors_go_on_after_the_epochs_of_a_lease_were_lost(
+    world: World, tenures: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(tenures):
+        world.holder(f"holder {number}")[1].set_cursor("c", str(number))
+    emptied(world)
+    lease, store = world.holder("heir")
+    assert lease.epoch == 1
+    assert store.get_cursor("c") == str(tenures - 1)
+    assert lease.epoch == tenures + 1
+    store.set_cursor("c", "7")
+    assert world.cursor == store.get_cursor("c") == "7"
+    assert sum("above one that was found with a cursor" in line for line in caplog.messages) == 1
+
+
+def test_a_former_holder_with_the_epoch_of_the_present_one_is_kept_out(world: World) -> None:
+    """Each had epoch 1: one before the table was emptied, and one after."""
+    _, paused = world.holder("old")
+    paused.set_cursor("c", "5")
+    emptied(world)
+    _, working = world.holder("new")
+    assert working.get_cursor("c") == "5"
+    paused.set_cursor("c", "99")
+    assert world.cursor == working.get_cursor("c") == "5"
+
+
+def test_a_reset_does_not_keep_the_holder_out_after_its_epochs_were_lost(world: World) -> None:
+    for owner in ("first", "second"):
+        world.holder(owner)[1].set_cursor("c", "5")
+    emptied(world)
+    _, store = world.holder("heir")
+    world.store().reset_cursor("c", "3", reason="replay")
+    assert store.get_cursor("c") == "3"
+    store.set_cursor("c", "4")
+    assert world.cursor == "4"
+
+
+def test_whoever_holds_the_lease_no_more_raises_no_epoch(world: World) -> None:
+    lease, store = world.holder("paused")
+    store.set_cursor("c", "5")
+    other, working = world.holder("present")
+    working.set_cursor("c", "6")
+    with pytest.raises(LeaseLost, match="later holder") as caught:
+        store.get_cursor("c")
+    assert isinstance(caught.value.__cause__, LeaseLost)
+    assert (lease.epoch, other.epoch, working.get_cursor("c")) == (1, 2, "6")
+
+
+@pytest.mark.parametrize("restored", [False, True], ids=["emptied", "restored from a backup"])
+def test_slices_go_on_after_the_epochs_of_their_group_were_lost(world: World, restored: bool) -> None:
+    def member(table: MemoryGroupTable, owner: str) -> tuple[MemoryMembership, ScyllaCursorStore]:
+        joined = MemoryMembership("workers", table, owner=owner, slices=2)
+        joined.join()
+        joined.take(joined.look(), {0, 1})
+        store = ScyllaCursorStore(
+            world.scylla.session(), "shop", create=True, codec=CODEC, lease=joined, epoch_check=NEVER, clock=world.clock
+        )
+        return joined, store
+
+    table, backup = MemoryGroupTable(world.clock), MemoryGroupTable(world.clock)
+    for number in range(4):
+        joined, store = member(table, f"pod {number}")
+        store.set_cursor("c[0/2]", str(number))
+        joined.leave()
+        if restored and number == 1:
+            backup._groups = copy.deepcopy(table._groups)
+    joined, store = member(backup, "heir")
+    fence = joined.fence_of("c[0/2]")
+    assert fence.epoch == (3 if restored else 1)
+    assert store.get_cursor("c[0/2]") == "3"
+    assert (fence.epoch, fence.held(), joined.fence_of("c[1/2]").epoch) == (5, True, 3 if restored else 1)
+    store.set_cursor("c[0/2]", "9")
+    first = joined.look().slices[0]
+    assert (first.epoch, first.owner, first.holder) == (5, "heir", joined.token)
+    assert (world.store().find_cursor("c[0/2]") or fail()).cursor == "9"
+
+
+def test_a_group_that_is_restored_while_its_members_run_goes_on(world: World) -> None:
+    table = MemoryGroupTable(world.clock)
+    joined = MemoryMembership("workers", table, owner="pod", slices=1)
+    joined.join()
+    store = ScyllaCursorStore(
+        world.scylla.session(), "shop", create=True, codec=CODEC, lease=joined, epoch_check=NEVER, clock=world.clock
+    )
+    joined.take(joined.look(), {0})
+    backup = copy.deepcopy(table._groups)
+    for _ in range(3):
+        joined.give(0, NOBODY)
+        joined.take(joined.look(), {0})
+    store.set_cursor("c", "5")
+    table._groups = backup
+    joined.look()
+    with pytest.raises(LeaseLost):  # the run ends, and another one begins
+        store.set_cursor("c", "6")
+    assert store.get_cursor("c") == "5"
+    store.set_cursor("c", "6")
+    assert world.cursor == "6"
+
+
+def fail() -> CursorRecord:
+    raise AssertionError("there is no cursor")

@@ -154,6 +154,32 @@ def test_late_take_of_a_slice_that_went_to_another_has_no_effect(world: World) -
     assert (set(a.held()), set(b.held())) == (set(), {1})
 
 
+@pytest.mark.parametrize("fate", ["unheard", "retried", "refused"])
+def test_epoch_whose_raise_is_in_doubt_is_settled_by_a_serial_read(world: World, fate: str) -> None:
+    a = world.holder("a", 1)
+    fence = a.fence_of("x[1/8]")
+    world.table.fate, world.table.reads = fate, []
+    if fate == "refused":
+        with pytest.raises(ConnectionFailed):
+            fence.outgrow(4)
+        assert (fence.epoch, fence.held()) == (1, True)
+    fence.outgrow(4)
+    assert world.table.reads == [True]
+    assert (fence.epoch, fence.held(), a.look().slices[1].epoch) == (5, True, 5)
+
+
+def test_raise_of_an_epoch_that_is_applied_late_takes_the_slice_from_nobody(world: World) -> None:
+    a, b = world.holder("a", 1), world.join("b")
+    fence = a.fence_of("x[1/8]")
+    world.table.fate = "late"
+    with pytest.raises(QueryTimeout):
+        fence.outgrow(4)
+    assert a.give(1, b.token)
+    world.table.deliver()
+    b.look()
+    assert (b.held(), b.fence_of("x[1/8]").epoch, a.held()) == ({1}, 2, frozenset())
+
+
 def test_look_is_serial_until_a_write_is_settled(world: World) -> None:
     a = world.join()
     seen = a.look()
@@ -478,7 +504,7 @@ FATES: list[str | float] = [*[""] * 8, *["late"] * 4, "unheard", "refused", "ret
 WHAT = [
     *("join", "look", "look", "take", "take", "take", "take what was free", "give", "give", "give", "leave"),
     *("join all", "join all", "renew all", "renew all", "look all", "deliver", "deliver", "pass time", "pass time"),
-    *("set clock", "change", "end change", "end change"),
+    *("set clock", "change", "end change", "end change", "outgrow"),
 ]
 
 
@@ -571,6 +597,10 @@ class Groups:
                 token = self.members[a.to].token if a.to < MEMBERS else NOBODY
                 for index in sorted(member.held() or {a.index}):
                     self.attempt(lambda: member.give(index, token), a)  # noqa: B023  called at once
+            case "outgrow":
+                for key_slice in list(member._holdings.slices):
+                    fence = member.fence_of(key_slice.name("c"))
+                    self.attempt(lambda: fence.outgrow(fence.epoch + a.to), a)  # noqa: B023
             case "deliver":
                 self.table.deliver()
             case "pass time":

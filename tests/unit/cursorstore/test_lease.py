@@ -53,9 +53,9 @@ class FaultyTable(MemoryLeaseTable):
         self._maybe_fail("add", "after")
         return done
 
-    def take(self, last: LeaseRow, claim: Claim) -> bool:
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
         self._maybe_fail("take", "before")
-        done = super().take(last, claim)
+        done = super().take(last, epoch, claim)
         self._maybe_fail("take", "after")
         return done
 
@@ -97,6 +97,21 @@ def test_acquisition_that_was_done_though_it_failed_counts(table: FaultyTable, e
     assert (lease.epoch, table.serial_reads) == (1, 1)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_epoch_whose_raise_is_in_doubt_is_settled_by_a_serial_read(table: FaultyTable, when: str) -> None:
+    lease = lease_of(table)
+    lease.acquire()
+    table.fail("take", when)
+    if when == "before":
+        with pytest.raises(LeaseLost):
+            lease.outgrow(4)
+        assert not lease.held()
+        assert lease.try_acquire()
+    lease.outgrow(4)
+    assert (lease.epoch, lease.held(), table.serial_reads) == (5, True, 1)
+    lease.renew()
+
+
 def test_acquisition_that_failed_undone_is_none(table: FaultyTable) -> None:
     table.fail("take")
     lease = lease_of(table)
@@ -121,9 +136,9 @@ def test_acquisition_with_an_unknown_result_is_completed_later(table: FaultyTabl
 
 def test_driver_that_repeats_a_write_by_itself_is_refused_by_its_own_first_try(table: FaultyTable) -> None:
     class Repeating(FaultyTable):
-        def take(self, last: LeaseRow, claim: Claim) -> bool:
-            super().take(last, claim)
-            return super().take(last, claim)
+        def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+            super().take(last, epoch, claim)
+            return super().take(last, epoch, claim)
 
     lease = lease_of(Repeating(ManualClock()))
     assert lease.try_acquire()
@@ -149,11 +164,11 @@ def test_lease_that_changed_hands_between_look_and_take_is_refused(table: Faulty
     quick.release()
     take = table.take
 
-    def overtaken(last: LeaseRow, claim: Claim) -> bool:
+    def overtaken(last: LeaseRow, epoch: int, claim: Claim) -> bool:
         table.take = take  # type: ignore[method-assign]
         quick.acquire()
         quick.release()
-        return take(last, claim)
+        return take(last, epoch, claim)
 
     table.take = overtaken  # type: ignore[method-assign]
     assert not slow.try_acquire()
@@ -225,8 +240,8 @@ class SlowTable(MemoryLeaseTable):
         super().__init__(clock)
         self.step, self.seconds = step, seconds
 
-    def take(self, last: LeaseRow, claim: Claim) -> bool:
-        return self._late("take", super().take(last, claim))
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+        return self._late("take", super().take(last, epoch, claim))
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
         return self._late("keep", super().keep(name, epoch, claim))
