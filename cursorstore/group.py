@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -35,6 +35,7 @@ from ._grouprows import GroupRows, Move, Standing, check_count, check_group, mov
 from ._grouptable import ScyllaGroupTable
 from ._leasetable import write_timeout_s
 from ._memorygroups import MemoryGroupTable
+from ._slicefence import Holdings, SliceFence
 from ._term import DEFAULT_TTL, Term
 from .codec import format_us
 from .schema import DEFAULT_GROUP_TABLE
@@ -52,90 +53,11 @@ _LOOK_EVERY = 2.0
 _AT_ONCE = 16
 """Slices that one write takes, at most."""
 
-_FRESH_NS = 1_000_000
-"""How much later than its two clocks say a fence may turn false: much less than a margin."""
-
 _REGROWN = "its epochs were lost"
 """Why a slice has an epoch that is not the next one."""
 
 _UNKNOWN = (QueryTimeout, ConnectionFailed)
 """Errors of a write that may have been applied."""
-
-
-class _Holdings:
-    """The slices that a member holds, with their epochs. Changed by one thread at a time, and read by any."""
-
-    def __init__(self, term: Term) -> None:
-        self.term = term
-        self.slices: Mapping[Slice, int] = {}  # set as a whole
-        self.epochs: dict[Slice, int] = {}  # of all slices that were ever held
-
-    def set(self, slices: Mapping[Slice, int]) -> None:
-        # The epochs first: a slice that is held has its epoch.
-        self.epochs.update(slices)
-        self.slices = slices
-
-
-class _SliceFence:
-    """The fence of one slice of a group. Implements ``rscylla.abc.Fence``."""
-
-    def __init__(self, membership: _Membership, key_slice: Slice, holdings: _Holdings) -> None:
-        self._name = key_slice.name(membership.name)
-        self._owner = membership.owner
-        self._slice = key_slice
-        self._holdings = holdings
-        self.outgrow = partial(membership._outgrow, key_slice)  # noqa: SLF001 - of this module
-        """Raise the epoch of the slice, which is held, above one that a store has found."""
-        self.held = _asker_of(key_slice, holdings)
-        """Return whether this process may work on the slice now. Sends no query."""
-
-    def __repr__(self) -> str:
-        return f"<fence of slice {self._name!r}: {'held' if self.held() else 'not held'}, epoch {self.epoch}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the group and the slice, such as ``workers[5/64]``."""
-        return self._name
-
-    @property
-    def owner(self) -> str:
-        """The name of the process."""
-        return self._owner
-
-    @property
-    def epoch(self) -> int:
-        """The epoch in which this process last held the slice, 0 before the first."""
-        return self._holdings.epochs.get(self._slice, 0)
-
-
-def _asker_of(key_slice: Slice, holdings: _Holdings) -> Callable[[], bool]:
-    """Return a function that returns whether *key_slice* is held now: a closure, because it is asked before each event.
-
-    It reads the wall clock each time. The other one is read again when the wall clock stepped, or has advanced by
-    ``_FRESH_NS``. Only a wall clock that steps back as far as the process was paused, to that precision, hides the
-    pause, and for that long.
-    """
-    term = holdings.term
-    monotonic, wall_ns = term.clocks
-    # These slices were held then, and are until the wall clock says so. Set as a whole: several threads may ask.
-    fresh: tuple[Mapping[Slice, int], int, int] = holdings.slices, 0, 0
-
-    def held() -> bool:
-        nonlocal fresh
-        slices, after_ns, before_ns = fresh
-        if holdings.slices is slices and after_ns < wall_ns() < before_ns:  # other slices when a membership has ended
-            return True
-        # The time is checked before the slices are read: after a new membership has begun, no old ones are there.
-        until, now_ns = term.until, wall_ns()
-        if monotonic() >= until[0] or now_ns >= until[1]:  # as ``Term.runs``
-            return False
-        slices = holdings.slices
-        if key_slice not in slices:
-            return False
-        fresh = slices, now_ns, min(now_ns + _FRESH_NS, until[1])
-        return True
-
-    return held
 
 
 class _Membership:
@@ -160,7 +82,7 @@ class _Membership:
         self._slices = slices
         self._clock = clock or SystemClock()
         self._term = Term("a membership", ttl, margin, self._clock)
-        self._holdings = _Holdings(self._term)
+        self._holdings = Holdings(self._term)
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._token = NOBODY
         self._since = ""
@@ -170,7 +92,7 @@ class _Membership:
         self._counts: frozenset[int] = frozenset()  # numbers of slices that the group has had
         self._differs = False  # from the group's number of slices, which was told
         self._giving: dict[Slice, int] = {}  # epochs of hand-overs whose result is not known
-        self._fences: dict[str, _SliceFence] = {}
+        self._fences: dict[str, SliceFence] = {}
 
     def __repr__(self) -> str:
         state = f"holds {len(self.held())} slices" if self._term.runs() else "no member"
@@ -213,7 +135,8 @@ class _Membership:
         """
         fence = self._fences.get(consumer)
         if fence is None:
-            fence = _SliceFence(self, self._slice_of(consumer), self._holdings)
+            key_slice = self._slice_of(consumer)
+            fence = SliceFence(self._name, self._owner, key_slice, self._holdings, partial(self._outgrow, key_slice))
             fence = self._fences.setdefault(consumer, fence)
         return fence
 
