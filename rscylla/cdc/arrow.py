@@ -193,7 +193,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
                 )
         finally:
             stop.set()  # the batches may not be taken to the end
-        follower.check_kept(reader.lost(source.latest_us(), source.clock.monotonic()), window.end_us)
+        follower.check_kept(reader.lost(source.latest_us), window.end_us)
 
 
 def windows_as_arrow(

@@ -7,7 +7,7 @@ import logging
 from typing import Self
 
 from ..clock import Clock
-from ..errors import SourceError
+from ..errors import QueryTimeout, SourceError
 from .driver import ReadSession
 from .query import NODE_TIME_CQL
 
@@ -16,7 +16,10 @@ __all__ = ["NodeClocks"]
 log = logging.getLogger("rscylla")
 
 SAMPLE_TIMEOUT_S = 2.0
-"""A node that takes longer to return its time is left out, because reading must not wait for a node that hangs."""
+"""A node that takes longer to return its time is left out, because reading must not wait for a node that hangs.
+
+An answer that this process gets later, because it was paused, does not say what time it is on the node.
+"""
 
 
 class NodeClocks:
@@ -63,6 +66,8 @@ class NodeClocks:
                     host=host,
                     timeout_s=SAMPLE_TIMEOUT_S,
                 )
+                if self._monotonic_us() - asked_us > SAMPLE_TIMEOUT_S * 1e6:
+                    raise QueryTimeout(f"node {address} returned its time too late")
             except SourceError as e:
                 log.debug("%s", e)
                 if address in self._ahead_us:

@@ -6,7 +6,7 @@ sure that it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -113,14 +113,17 @@ class SpanReader:
         """
         return self._read(whole=True)
 
-    def lost(self, now_us: int, monotonic: float) -> Hole | None:
+    def lost(self, latest_us: Callable[[], int]) -> Hole | None:
         """Return the span of the promised rows that may have expired before they were read, or None.
 
         Args:
-            now_us: a time of the clock by which rows expire, in microseconds. Windows are read in order of time, so the
-                first ones may have expired by then although they were read in time.
-            monotonic: the time of the client's monotonic clock then, or before, in seconds.
+            latest_us: returns the time of the clock by which rows expire, in microseconds. It is called once, and may
+                block. Windows are read in order of time, so the first ones may have expired by then although they were
+                read in time.
         """
+        # Read first: a pause between the two readings then makes rows look older, which can only report too much.
+        monotonic = self._clock.monotonic()
+        now_us = latest_us()
         promise = self._span.promise
         found = [
             attrs.evolve(hole, end_us=min(hole.end_us, end_us))

@@ -92,17 +92,16 @@ def _check_kept(session: ReadSession, reader: SpanReader, span: Span, clock: Clo
         CursorExpired: promised rows may have expired before they were read.
         TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``check_log``.
     """
-    asked_at = clock.monotonic()
-    now_us = check_log(session, span.table, clock, stop)
     promise = span.promise
-    lost = None if promise is None else reader.lost(now_us + promise.ahead_us, asked_at)
+    ahead_us = 0 if promise is None else promise.ahead_us
+    lost = reader.lost(lambda: check_log(session, span.table, clock, stop) + ahead_us)
     if promise is None or lost is None:
         return
     # The node that was asked may itself be the fastest, so all are asked; rarely, as this takes a query for each.
     clocks = NodeClocks(session, clock)
     clocks.sample()
     if clocks.skew_us and len(clocks.skew_us) == len(session.hosts()):
-        lost = reader.lost(clocks.fastest_us(), clock.monotonic())
+        lost = reader.lost(clocks.fastest_us)
         if lost is None:
             return
     raise CursorExpired(

@@ -12,6 +12,7 @@ import pytest
 
 import rscylla
 from rscylla.cdc.driver import ReadSession, ReadStatement
+from rscylla.cdc.lifetimes import Lifetimes, Promise
 from rscylla.cdc.pages import Page
 from rscylla.cdc.query import MAX_STREAMS_PER_QUERY, group_streams
 from rscylla.cdc.scan import Scanner
@@ -254,3 +255,26 @@ def test_a_stop_ends_it(box: Box) -> None:
     stop.set()
     with pytest.raises(Stopped):
         list(box.reader(box.span(), stop).windows())
+
+
+@pytest.mark.parametrize("paused", ["before", "after"])
+def test_a_pause_between_two_readings_of_clocks_hides_no_loss(
+    box: Box, monkeypatch: pytest.MonkeyPatch, paused: str
+) -> None:
+    """A process may be stopped, or its machine asleep, at any instant: what expired unread must not look younger."""
+    box.write(1, 1)
+    span = attrs.evolve(box.span(), promise=Promise(Lifetimes(((0, 60),))))
+    box.clock.advance(62)  # it expires before it is read
+    reader = box.reader(span)
+    list(reader.windows())
+
+    def latest_us() -> int:
+        if paused == "before":
+            box.clock.advance(20)
+        at_us = box.clock.now_us()
+        if paused == "after":
+            box.clock.advance(20)
+        return at_us
+
+    assert reader.lost(latest_us) is not None
+    assert box.reader(span).lost(latest_us) is None, "nothing was read, so nothing was missed"

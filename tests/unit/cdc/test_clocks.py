@@ -83,6 +83,27 @@ def test_a_skew_is_the_least_that_an_answer_allows_however_long_it_was_on_its_wa
     assert clocks.skew_us["a"] == pytest.approx(told_s * SECOND, abs=1000)
 
 
+def test_an_answer_that_a_paused_process_gets_late_says_nothing(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node may have read its clock at any time meanwhile; rows of a clock that is taken too early look younger."""
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", 5 * SECOND)]
+    clocks.sample()
+    answer = log.rows
+
+    def late(*given: Any, **named: Any) -> Any:
+        told = answer(*given, **named)
+        log.clock.advance(20)
+        return told
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "rows", late)
+        clocks.sample()
+        assert clocks.fastest_us() == pytest.approx(NOW_US + 25 * SECOND, abs=2000)
+        fresh = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+        fresh.sample()
+        assert fresh.skew_us == {}
+
+
 def test_truncation_to_milliseconds_does_not_count_as_skew(log: FakeLog) -> None:
     log.clock.advance(0.0007)
     log.nodes = [Host("a", 0)]
