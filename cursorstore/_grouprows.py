@@ -15,7 +15,18 @@ from rscylla.errors import ConfigError
 
 from .codec import parse_us
 
-__all__ = ["GroupRows", "Move", "Standing", "check_count", "check_group", "member_of", "moment", "moved", "view_of"]
+__all__ = [
+    "MOST_SLICES",
+    "GroupRows",
+    "Move",
+    "Standing",
+    "check_count",
+    "check_group",
+    "member_of",
+    "moment",
+    "moved",
+    "view_of",
+]
 
 
 MOST_SLICES = 4096

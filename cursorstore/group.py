@@ -25,13 +25,13 @@ from typing import Any
 import attrs
 
 from rscylla._groups import NOBODY, GroupSlice, GroupView
-from rscylla._slices import Slice, split_lane
+from rscylla._slices import FAST, Slice, slice_named
 from rscylla.abc import Fence
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
 
 from ._checks import process_name
-from ._grouprows import GroupRows, Move, Standing, check_count, check_group, moved
+from ._grouprows import MOST_SLICES, GroupRows, Move, Standing, check_count, check_group, moved
 from ._grouptable import ScyllaGroupTable
 from ._leasetable import write_timeout_s
 from ._memorygroups import MemoryGroupTable
@@ -141,14 +141,18 @@ class _Membership:
         return fence
 
     def _slice_of(self, consumer: str) -> Slice:
-        split = split_lane(consumer)
-        key_slice = split[1] if split else Slice(0, 1)
         known = self._counts or frozenset({self._slices or SLICES})
-        if key_slice.count in known or (split and not self._counts):
-            return key_slice
-        counts = " or ".join(map(str, sorted(known)))
+        # Until it has joined, this process does not know the number of slices, and holds none.
+        counts = self._counts or range(1, MOST_SLICES + 1)
+        sliced = [slice_named(name, counts) for name in (consumer, consumer.removesuffix(FAST))]
+        found = next((part for part in sliced if part is not None and part.count > 1), None)
+        if found is None and 1 in known:
+            found = Slice(0, 1)
+        if found is not None:
+            return found
+        numbers = " or ".join(map(str, sorted(known)))
         raise ConfigError(
-            f"consumer {consumer!r} has no slice of group {self._name!r}, which has {counts} slices; consumers of the "
+            f"consumer {consumer!r} has no slice of group {self._name!r}, which has {numbers} slices; consumers of the "
             f"group are named like {Slice(0, max(known)).name('NAME')!r}. Give other consumers a "
             "cursor store without this membership"
         )

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from rscylla._groups import GroupMember, GroupView
-from rscylla._slices import Slice, split_name
-from rscylla.abc import CursorRecord, CursorStore
+from rscylla._slices import FAST, slice_named
+from rscylla.abc import CursorStore
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, RscyllaError
 
@@ -220,23 +220,14 @@ def _consumers(store: CursorStore, name: str, count: int) -> list[str]:
     Cursors of the present slices may not be under the group yet: those that an operator or the last change has set,
     until a member reads them. They are of the consumers whose other cursors are under slices of the group.
     """
-    ours, unread = set(), set()
-    for record in admin_of(store).list_cursors():
-        consumer, key_slice = split_name(record.consumer) or (record.consumer, Slice(0, 1))
-        if record.lease == key_slice.name(name):
-            ours.add((consumer, key_slice.count))
-        elif key_slice.count == count and not record.lease:
-            unread.add(consumer)
-    found = {consumer for consumer, had in ours if had == count or consumer in unread}
-    # The cursor of a fast lane is for people, and does not move; that of a single slice is named like a consumer's.
-    return sorted(name for name in found if not (name.endswith("]") and name.rpartition("[")[0] in found))
-
-
-def member_cursor(record: CursorRecord, name: str, count: int) -> tuple[str, Slice] | None:
-    """Return the consumer and slice of a cursor that was saved under the group *name* of *count* slices, else None."""
-    split = split_name(record.consumer) or (record.consumer, Slice(0, 1))
-    ours = split[1].count == count and record.lease == split[1].name(name)
-    return split if ours else None
+    records = list(admin_of(store).list_cursors())
+    members = (record.member_of(name, count) for record in records)
+    found = {member[0] for member in members if member is not None}
+    sliced = ((slice_named(record.consumer, {count}), record.consumer) for record in records if not record.lease)
+    unread = {part.whole(of) for part, of in sliced if part is not None} - {None}
+    found |= {of for of in unread if of and any(record.group_of(of) == name for record in records)}
+    # The cursor of a fast lane is for people, and does not move; the only slice is named like its consumer.
+    return sorted(found - {f"{consumer}{FAST}" for consumer in found})
 
 
 def _finish(table: GroupRows, name: str, old: int, count: int) -> None:

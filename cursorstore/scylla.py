@@ -29,7 +29,7 @@ from typing import Any
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla._slices import split_name
+from rscylla._slices import Slice
 from rscylla.abc import CursorRecord, Fence, Fencing, Lease
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import (
@@ -129,6 +129,7 @@ class ScyllaCursorStore:
         self._fence_of: Callable[[str], Fence | None] = (
             lease.fence_of if isinstance(lease, Fencing) else lambda consumer: lease
         )
+        self._group: str = getattr(lease, "name", "")
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -328,7 +329,9 @@ class ScyllaCursorStore:
 
     def _tell_of_another(self, consumer: str, before: str, now: str) -> None:
         """Warn once for two leases, or two groups with all their slices."""
-        names = _group_of(before), _group_of(now)
+        part = Slice.named(now, self._group)
+        whole = None if part is None else part.whole(before)
+        names = (before, now) if whole is None else (whole, self._group)
         with self._lock:
             if names in self._told_of:
                 return
@@ -489,11 +492,6 @@ def _replaced(consumer: str, row: CursorRow, lease: Fence | None, fence: int) ->
             "work against each other; give each group or service consumer names of its own"
         )
     return conflict(consumer)
-
-
-def _group_of(lease: str) -> str:
-    split = split_name(lease)
-    return lease if split is None else split[0]
 
 
 def _moment(text: str) -> datetime | None:

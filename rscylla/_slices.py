@@ -7,20 +7,27 @@ has the same slice, whatever happens to nodes, generations, and tablets.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Self
 
 import attrs
 
 from .errors import ConfigError
 
-__all__ = ["Slice", "split_lane", "split_name"]
+__all__ = ["FAST", "Slice", "slice_at", "slice_named", "split_lane", "split_name"]
 
 TOKENS = 1 << 64
 """How many tokens the ring has; the lowest is ``-TOKENS // 2``."""
 
+_TAIL = re.compile(r"\[(0|[1-9]\d{0,6})/([1-9]\d{0,6})\]\Z", re.ASCII)
+"""The end of the name of a slice. Where names are compared, the number of slices or the consumer is known."""
+
 _LANE = re.compile(r"(.*\])\[[^\[\]/]*\]", re.DOTALL)
 
 _NAME = re.compile(r"(.*)\[(\d{1,9})/(\d{1,9})\]", re.DOTALL)
+
+FAST = "[fast]"
+"""The end of the name of a fast lane, after that of its consumer or slice."""
 
 
 @attrs.frozen
@@ -53,6 +60,28 @@ class Slice:
         """
         return consumer if self.count == 1 else f"{consumer}[{self.index}/{self.count}]"
 
+    def whole(self, name: str) -> str | None:
+        """Return the consumer whose slice has *name*, None if *name* is not named after this slice.
+
+        >>> Slice(0, 4).whole("billing[eu][0/4]"), Slice(0, 4).whole("billing[1/4]"), Slice(0, 1).whole("billing[1/4]")
+        ('billing[eu]', None, 'billing[1/4]')
+        """
+        found = name.removesuffix(self.name(""))
+        return found if self.count == 1 or found != name else None
+
+    @classmethod
+    def named(cls, name: str, consumer: str) -> Self | None:
+        """Return the slice of *consumer* that has *name*; itself is whole. None: another consumer has that name.
+
+        >>> Slice.named("billing[0/4]", "billing"), Slice.named("billing[eu]", "billing")
+        (Slice(index=0, count=4), None)
+        """
+        if name == consumer:
+            return cls(0, 1)
+        match = _TAIL.fullmatch(name.removeprefix(consumer)) if name.startswith(consumer) else None
+        found = match and (int(match[1]), int(match[2]))
+        return cls(*found) if found and found[0] < found[1] > 1 else None
+
     def overlaps(self, other: Slice) -> bool:
         """Whether some key is in both, of whatever numbers of slices."""
         return self.index * other.count < (other.index + 1) * self.count and (
@@ -80,6 +109,23 @@ def slice_at(token: int, count: int) -> int:
     [0, 1, 2, 3]
     """
     return (token + TOKENS // 2) * count >> 64
+
+
+def slice_named(name: str, counts: Collection[int]) -> Slice | None:
+    """Return the slice, of *counts* slices, that *name* is named after; None if it is named after none.
+
+    A name tells its slice only to those who know the number of slices: a consumer may be named like a slice of another.
+    A whole consumer has any name.
+
+    >>> slice_named("billing[0/4]", {4}), slice_named("billing[0/4]", {1}), slice_named("billing[0/4]", {8})
+    (Slice(index=0, count=4), Slice(index=0, count=1), None)
+    """
+    match = _TAIL.search(name)
+    if match is not None:
+        index, count = int(match[1]), int(match[2])
+        if index < count > 1 and count in counts:
+            return Slice(index, count)
+    return Slice(0, 1) if 1 in counts else None
 
 
 def split_name(name: str) -> tuple[str, Slice] | None:

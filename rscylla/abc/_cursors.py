@@ -8,6 +8,7 @@ from typing import Protocol, cast, runtime_checkable
 
 import attrs
 
+from .._slices import Slice, slice_named
 from ..event import Event
 from ._optional import overriding
 
@@ -199,6 +200,27 @@ class CursorRecord:
     reason: str = ""
     takeover: bool = False
     lease: str = ""
+
+    def slice_of(self, consumer: str) -> tuple[int, int] | None:
+        """Return the slice of *consumer*, ``(m, n)``, whose cursor it is; ``(0, 1)`` if it is its own; else None.
+
+        The cursors of fast lanes are those of no slice.
+        """
+        part = Slice.named(self.consumer, consumer)
+        return None if part is None else (part.index, part.count)
+
+    def group_of(self, consumer: str) -> str | None:
+        """Return the group, or the lease, under which the cursor of *consumer*, or of a slice of it, was read."""
+        part = Slice.named(self.consumer, consumer)
+        return part.whole(self.lease) if part is not None and self.lease else None
+
+    def member_of(self, group: str, count: int) -> tuple[str, int] | None:
+        """Return the consumer, and its slice of *count*, if the cursor was read under that slice of *group*."""
+        part = slice_named(self.lease, {count}) if self.lease else None
+        if part is None or part.name(group) != self.lease:
+            return None
+        consumer = part.whole(self.consumer)
+        return None if consumer is None else (consumer, part.index)
 
 
 class CursorAdmin(Protocol):

@@ -318,8 +318,7 @@ def schema(
 
 def _slices_of(consumer: str, cursors: OperableStore) -> list[str]:
     """Return the names of the slices of *consumer* that have a cursor."""
-    names = (record.consumer for record in cursors.list_cursors())
-    return [name for name in names if name != consumer and rscylla.slice_of(name)[0] == consumer]
+    return [r.consumer for r in cursors.list_cursors() if r.consumer != consumer and r.slice_of(consumer)]
 
 
 def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:

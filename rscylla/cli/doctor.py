@@ -115,12 +115,12 @@ def _saved(store: ScyllaCursorStore) -> tuple[list[CursorRecord], dict[str, str]
 
 def _cursors_of(consumer: str, records: Iterable[CursorRecord]) -> dict[str, str | None]:
     """Return the cursor of *consumer* or the cursors of its slices, whichever were saved last; None if missing."""
-    saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.slice_of(r.consumer)[0])}
+    saved = {r.consumer: r for r in records if r.slice_of(consumer)}
     if not saved:
         return {consumer: None}
     # None cannot be compared with a time, so it comes first, as the lowest.
     last = max(saved.values(), key=lambda r: (r.updated_at is not None, r.updated_at))
-    count = 1 if last.consumer == consumer else rscylla.slice_of(last.consumer)[2]
+    _, count = last.slice_of(consumer) or (0, 1)
     names = [rscylla.slice_name(consumer, index, count) for index in range(count)]
     return {name: saved[name].cursor if name in saved else None for name in names}
 

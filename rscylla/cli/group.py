@@ -220,10 +220,9 @@ def _groups_of(
     """Return the groups under whose slices cursors of *consumer* were saved, by name."""
     found = set()
     for record in records:
-        owner, *of_record = rscylla.slice_of(record.consumer)
-        name, *of_lease = rscylla.slice_of(record.lease)
-        if owner == consumer and record.lease and of_record == of_lease:
-            found.add((name, of_record[1]))
+        name, part = record.group_of(consumer), record.slice_of(consumer)
+        if name is not None and part is not None:
+            found.add((name, part[1]))
     groups = ScyllaGroupTable(session, keyspace)
     try:
         views = [(find_group(groups, name), count) for name, count in sorted(found)]
@@ -281,8 +280,9 @@ def _lags(view: GroupView, store: ScyllaCursorStore) -> dict[str, dict[int, floa
         return {}
     now, lags = datetime.now(UTC), dict[str, dict[int, float | None]]()
     for record in records:
-        consumer, index, of = rscylla.slice_of(record.consumer)
-        if of == view.count and record.lease == rscylla.slice_name(view.name, index, of):
+        member = record.member_of(view.name, view.count)
+        if member is not None:
+            consumer, index = member
             lags.setdefault(consumer, {})[index] = _age_s(record.cursor, now)
     return lags
 

@@ -12,7 +12,7 @@ import typer
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
-from rscylla.abc import CursorStore
+from rscylla.abc import CursorRecord, CursorStore
 
 from . import kafka_run
 from .common import (
@@ -240,14 +240,14 @@ def _client(properties: Properties | None, given: list[str]) -> dict[str, Any]:
 def _save(place: _Place, cursors: dict[str, Takeover]) -> None:
     """Save the cursors of consumers that have none yet, or this one; otherwise save nothing."""
     stores = {each.keyspace: place.cursors(each.keyspace) for each in cursors.values()}
-    known: dict[str, str] = {}
+    known: dict[str, CursorRecord] = {}
     for store in stores.values():
         store.create_schema()
-        known |= {record.consumer: record.cursor for record in store.list_cursors()}
+        known |= {record.consumer: record for record in store.list_cursors()}
     for consumer, each in cursors.items():
-        slices = [name for name in known if name.startswith(f"{consumer}[")]
-        if known.get(consumer, each.cursor) != each.cursor or slices:
-            name = slices[0] if slices else consumer
+        others = [r.consumer for r in known.values() if r.slice_of(consumer) and r.consumer != consumer]
+        if others or (consumer in known and known[consumer].cursor != each.cursor):
+            name = others[0] if others else consumer
             raise rscylla.CursorError(
                 f"the consumer {name!r} already has a cursor, so it has run "
                 f"here before; to go back, reset it: rscylla cursor reset {consumer} '{each.cursor}' --reason ..."

@@ -30,6 +30,7 @@ from rscylla.clock import SystemClock
 from rscylla.embedded import EmbeddedScylla, Rule, Statements
 from rscylla.errors import LeaseLost, QueryTimeout
 from rscylla.event import EventID
+from rscylla.reflex import slice_name
 from rscylla.testing import ManualClock
 from rscylla.testing.contracts import ExpiringMembershipContract, GroupFencingContract
 
@@ -224,6 +225,24 @@ class TestReslicedCursors(OverTCP):
         member.give(0, NOBODY)
         moved = reslice_group(self.open_table(), name, 2, other, clock=CLOCK)
         assert moved == {f"billing[{i}/2]": at(6) for i in range(2)}
+
+    @pytest.mark.parametrize("slices", [1, 2])
+    def test_cursors_move_whatever_the_names_of_consumers_and_group_are(self, slices: int) -> None:
+        name, cursors = f"resliced-{uuid.uuid4()}[0/4]", f"cursors_{uuid.uuid4().hex}"
+        consumers = ("billing", "billing[eu]", "billing[0/4]", "a/b:c@d", "x[1/2][fast]")
+        member = self.open_membership(name, slices=slices)
+        member.join()
+        member.take(member.look(), range(slices))
+        store, other = self.store(cursors, member), self.store(cursors)
+        for consumer in consumers:
+            for index in range(slices):
+                store.set_cursor(slice_name(consumer, index, slices), at(5))
+        for index in range(slices):
+            member.give(index, NOBODY)
+        other.set_cursor("manual", at(1))
+        for count in (3, 5):  # the second change moves cursors that no member has read
+            moved = reslice_group(self.open_table(), name, count, other, clock=CLOCK)
+            assert moved == {slice_name(consumer, i, count): at(5) for consumer in consumers for i in range(count)}
 
     def test_failure_while_cursors_move_leaves_the_group_as_it_was_and_the_change_can_be_repeated(self) -> None:
         name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"

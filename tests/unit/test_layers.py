@@ -40,7 +40,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._groups": (),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
-        *("rscylla._letters", "rscylla._groups"),
+        *("rscylla._letters", "rscylla._groups", "rscylla._slices"),
     ),
     "rscylla.cdc.pages": ("rscylla.errors", "rscylla._decoder", "rscylla.types"),
     "rscylla.cdc.shortcut": (*GROUND, "rscylla.cdc.pages"),

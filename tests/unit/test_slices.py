@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla._slices import Slice, slice_at, split_name
+from rscylla._slices import Slice, slice_at, slice_named, split_name
+from rscylla.abc import CursorRecord
 from rscylla.errors import ConfigError
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -69,3 +70,34 @@ def test_names_of_slices() -> None:
     assert Slice(0, 1).name("a") == "a"
     assert split_name("a[b][1/3]") == ("a[b]", Slice(1, 3))
     assert [split_name(n) for n in ("a", "a[3/3]", "a[0/1]", "a[b/c]", "a[1/3] ")] == [None] * 5
+
+
+NAMES = st.one_of(
+    st.text("ab[]/01@:.\n", max_size=12),
+    st.sampled_from(["billing[eu]", "billing[fast]", "x[0/4]", "x[0/4][fast]", "a/b:c@d", "[0/2]", ""]),
+)
+
+
+@given(NAMES, st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
+def test_whatever_a_consumer_is_named_its_slices_are_told_from_those_of_others(
+    consumer: str, part: tuple[int, int]
+) -> None:
+    key_slice = Slice.of(part)
+    name = key_slice.name(consumer)
+    assert key_slice.whole(name) == consumer
+    assert Slice.named(name, consumer) == key_slice
+    assert slice_named(name, {key_slice.count}) == key_slice
+    record = CursorRecord(name, "", lease=key_slice.name("workers[0/3]"))
+    assert record.slice_of(consumer) == part
+    assert record.group_of(consumer) == "workers[0/3]"
+    assert record.member_of("workers[0/3]", key_slice.count) == (consumer, key_slice.index)
+    assert record.member_of("workers[0/3]", key_slice.count + 1) is None
+    assert record.member_of("workers", key_slice.count) is None
+
+
+def test_a_name_like_that_of_a_slice_is_a_name_like_others() -> None:
+    assert CursorRecord("x[0/4]", "").slice_of("x[0/4]") == (0, 1)
+    assert CursorRecord("x[0/4][1/2]", "", lease="g[1/2]").member_of("g", 2) == ("x[0/4]", 1)
+    assert CursorRecord("x[0/4]", "", lease="g").member_of("g", 1) == ("x[0/4]", 0)
+    assert CursorRecord("x[0/4][fast]", "").slice_of("x") is None
+    assert [CursorRecord(n, "").slice_of("x") for n in ("xx[0/4]", "x[eu]", "x[eu][0/4]", "x[04/8]")] == [None] * 4
