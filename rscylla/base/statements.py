@@ -121,6 +121,7 @@ class ChangeWriter:
         at = _BIGINT.pack(timestamp_us)
         if operation in (Operation.INSERT, Operation.UPDATE):
             using = (at, _INT.pack(ttl_s))
+            self._check_values(operation, timestamp_us, cells)
             return list(self._upsert(cells, using, is_insert=operation == Operation.INSERT))
         if operation in _ROW_DELETES:
             return [self._delete(self._layout.keys, at, cells)]
@@ -137,6 +138,16 @@ class ChangeWriter:
             f"a change of {self._layout.table.full_name} has the operation {operation.name}, which cannot be "
             "applied to another table"
         )
+
+    def _check_values(self, operation: Operation, timestamp_us: int, cells: Cells) -> None:
+        table = self._layout.table
+        if operation == Operation.INSERT or any(c.touched_in(cells) for c in self._layout.values):
+            return
+        if table.lacks_values(timestamp_us):
+            raise CannotReplicate(
+                f"an update of {table.full_name} has no columns, because its log had only keys ('delta': 'keys') when "
+                "it was written; copy the table again"
+            )
 
     # ------------------------------------------------------------ writes
 

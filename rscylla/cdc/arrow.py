@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..event import EventID
 from ..options import StreamOption
 from ..types import Digits
-from .rows import Layouts
+from .rows import Layout, Layouts
 from .scan import Limits
 from .source import OnExpired, Source
 from .span import Span, SpanReader
@@ -125,21 +125,22 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         self._columns = columns
         self._limits = limits
         self._source = source
-        self._schema()  # wrong arguments are reported before the first window
+        self._seen()  # wrong arguments are reported before the first window
         super().__init__(source, store, name, plan)
 
     def _shown(self, window: Window) -> tuple[Window, ArrowRows]:
-        schema = self._schema()
-        return window, ArrowRows(window, schema, partial(self._batches, window, schema))
+        schema, layout = self._seen()
+        return window, ArrowRows(window, schema, partial(self._batches, window, schema, layout))
 
     def _rows_of(self, shown: tuple[Window, ArrowRows]) -> int:
         window, rows = shown
         most = self._max_rows if LogWindow(window.generation, window.start_us, window.end_us).can_narrow else None
         return rows._count(most)  # noqa: SLF001 - made here
 
-    def _schema(self) -> Any:
-        """Return the columns as they are now. Blocks on one statement, and on the table's description if it changed.
+    def _seen(self) -> tuple[Any, Layout]:
+        """Return the columns as they are now, and those of the log.
 
+        Blocks on one statement, and on the table's description if it changed.
         A window is complete before it is planned, so no row of it has a column that was added later.
         """
         import pyarrow as pa
@@ -159,18 +160,18 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         layout = layouts.of_columns(statement.columns, source.table)
         schema = view_for(self._mode, layout, digits=self._digits).schema
         if names is None:
-            return schema
+            return schema, layout
         unknown = [name for name in names if name not in schema.names]
         if unknown:
             raise ConfigError(
                 f"columns: mode {self._mode} of {source.table.full_name} has no column {unknown[0]!r}; use columns of "
                 f"{', '.join(schema.names)}"
             )
-        return pa.schema([schema.field(name) for name in names])
+        return pa.schema([schema.field(name) for name in names]), layout
 
-    def _batches(self, window: Window, schema: Any) -> Iterator[Any]:
+    def _batches(self, window: Window, schema: Any, layout: Layout) -> Iterator[Any]:
         """Yield the batches of *window*, then check that the log has kept all of them until now."""
-        from .spanbatches import span_batches
+        from .spanbatches import columns_of, span_batches
 
         source, follower = self._source, self._follower
         start = EventID.parse(window.start)
@@ -189,6 +190,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
                     schema,
                     digits=self._digits,
                     misfit=_MISFIT,
+                    columns=columns_of(layout),
                     on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
                 )
         finally:

@@ -149,9 +149,10 @@ class LoggedTable(Table):
 
     ``log_id`` is the log table's id, which changes when the log is dropped and created again. ``ttl_s`` is the TTL of
     log rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: names and CQL types of
-    columns that the base table had. ``renamed_us``: when a key column was last renamed, None if never; the keys of
-    earlier log rows cannot be read. ``altered_us``: when the table was last altered, since when its options are
-    unchanged; None if it was not altered since its log was created, or if the cluster does not return it.
+    columns that the base table had; ``dropped_us``: when one was dropped last, 0 if never. ``renamed_us``: when a key
+    column was last renamed, None if never; the keys of earlier log rows cannot be read. ``altered_us``: when the table
+    was last altered, since when its options are unchanged; None if it was not altered since its log was created, or if
+    the cluster does not return it.
     """
 
     log_id: uuid.UUID
@@ -161,6 +162,7 @@ class LoggedTable(Table):
     postimage: str = "false"
     delta: str = "full"
     dropped: tuple[tuple[str, str], ...] = ()
+    dropped_us: int = 0
     renamed_us: int | None = None
     altered_us: int | None = None
 
@@ -171,6 +173,13 @@ class LoggedTable(Table):
         Source: Scylla's ``schema_builder`` creates the id of a new table from the time, and altering a table keeps it.
         """
         return ticks_to_us(ticks_of(self.log_id.bytes)) if self.log_id.version == 1 else None
+
+    def lacks_values(self, written_us: int) -> bool:
+        """Return whether the log has no values of a change without columns, written at *written_us*: ``delta: 'keys'``.
+
+        The only column of an older one may have been dropped since. Source: Scylla logs no update that sets nothing.
+        """
+        return written_us > self.dropped_us
 
     def may_lack_keys(self, start_us: int) -> bool:
         """Return whether rows from *start_us* on may have a part of their key in a column that was renamed later."""
@@ -293,6 +302,7 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         postimage=options.get("postimage", "false"),
         delta=options.get("delta", "full"),
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
+        dropped_us=max((dropped_us(stored) for of, _, _, stored in dropped if of == table), default=0),
         renamed_us=_renamed_us({column: dropped_us(stored) for of, column, _, stored in dropped if of != table}),
         altered_us=None if created and created[0][0] == written_us else written_us,
     )

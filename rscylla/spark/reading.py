@@ -12,6 +12,7 @@ from ..cdc import spanbatches
 from ..cdc.batches import ChangeView, EventView, LogView, Mode
 from ..cdc.clocks import NodeClocks
 from ..cdc.driver import ReadSession
+from ..cdc.rows import Layout
 from ..cdc.scan import Limits
 from ..cdc.source import check_log, streams_of
 from ..cdc.span import Span, SpanReader, SpanShare
@@ -22,6 +23,7 @@ from ..errors import CursorExpired, TableChanged
 from ..types import Digits
 from .options import Connection
 from .session import session_for, topology_of
+from .shape import columns_in
 from .versions import arrow_schema
 
 __all__ = ["SpanRead", "check_schema"]
@@ -78,6 +80,7 @@ class SpanRead:
                 digits=self.digits,
                 misfit=_MISFIT,
                 strict=self.strict,
+                columns=columns_in(self.schema),
                 on_lost_keys=_refuse_lost_keys,
             )
             _check_kept(session, reader, span, clock, stop)
@@ -118,10 +121,10 @@ def _refuse_lost_keys(table: LoggedTable) -> NoReturn:
     )
 
 
-def check_schema(view: LogView | ChangeView | EventView, schema: Any, table: str) -> None:
-    """Check that *view* has the columns of *schema*, a ``StructType``.
+def check_schema(layout: Layout, view: LogView | ChangeView | EventView, schema: Any) -> None:
+    """Check that *view*, of *layout*, has the columns of *schema*, a ``StructType``.
 
     Raises:
-        ConfigError: a column is missing or has another type.
+        ConfigError: a column is missing, is another one, or has another type.
     """
-    spanbatches.check_schema(view, arrow_schema(schema), table, _MISFIT)
+    spanbatches.check_schema(layout, view, arrow_schema(schema), _MISFIT, columns_in(schema))

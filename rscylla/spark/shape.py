@@ -18,7 +18,7 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CQL", "ColumnShape", "Shape", "metadata_of"]
+__all__ = ["CQL", "ColumnShape", "Shape", "columns_in", "metadata_of"]
 
 CQL = "cql"
 """Key of a field's metadata: an object with type, kind, position, descending."""
@@ -47,7 +47,18 @@ def metadata_of(column: BaseColumn, dropped_us: int | None = None, table: Logged
 
 def _of_table(table: LoggedTable) -> dict[str, Any]:
     counts = {kind: len(table.of_kind(kind)) for kind in ("partition_key", "clustering", "static", "regular")}
-    return {"columns": counts, "delta": table.delta}
+    return {"columns": counts, "delta": table.delta, "dropped_us": table.dropped_us}
+
+
+def columns_in(schema: StructType) -> list[BaseColumn]:
+    """Return the columns of the base table that the fields of *schema*, in any mode, have the metadata of."""
+    found = {}
+    for field in schema.fields:
+        inner = field.dataType.fields if isinstance(field.dataType, StructType) else ()
+        for each in (field, *inner):
+            if (stored := each.metadata.get(CQL)) is not None:
+                found[each.name] = BaseColumn(each.name, stored["kind"], int(stored["position"]), stored["type"])
+    return list(found.values())
 
 
 @attrs.frozen
@@ -80,11 +91,15 @@ class ColumnShape:
 
 @attrs.frozen
 class Shape:
-    """The columns of a table, by what they are. ``values`` are the static and regular ones."""
+    """The columns of a table, by what they are. ``values`` are the static and regular ones.
+
+    ``lost_us``: when a column was dropped last; an update from before may have no column any more.
+    """
 
     partition: tuple[ColumnShape, ...]
     clustering: tuple[ColumnShape, ...]
     values: tuple[ColumnShape, ...]
+    lost_us: int = attrs.field(default=0, eq=False)
 
     @property
     def keys(self) -> tuple[ColumnShape, ...]:
@@ -136,8 +151,11 @@ class Shape:
         shape = cls.by_kind([*shapes, *map(_shape_of, values.fields)])
         if not shape.partition:
             raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
-        _check_whole(shape, keys, fields)
-        return shape
+        told = next((f.metadata[CQL]["table"] for f in keys if "table" in f.metadata[CQL]), None)
+        if told is None:  # the fields were made elsewhere
+            return shape
+        _check_whole(shape, told, fields)
+        return attrs.evolve(shape, lost_us=told.get("dropped_us", 0))
 
     def check_names(
         self, columns: Sequence[str] = (), *, advice: str = "Spark ignores; set spark.sql.caseSensitive to true"
@@ -188,11 +206,8 @@ def _shape_of(field: StructField) -> ColumnShape:
     return ColumnShape(field.name, stored["kind"], stored["type"], field.dataType, descending, dropped_us)
 
 
-def _check_whole(shape: Shape, keys: Sequence[StructField], columns: Collection[str]) -> None:
-    """Raise ``ConfigError`` if *columns* do not say all about each change, by what the fields *keys* tell."""
-    told = next((f.metadata[CQL]["table"] for f in keys if "table" in f.metadata[CQL]), None)
-    if told is None:  # the fields were made elsewhere
-        return
+def _check_whole(shape: Shape, told: Mapping[str, Any], columns: Collection[str]) -> None:
+    """Raise ``ConfigError`` if *columns* do not say all about each change, by what the metadata *told* of the table."""
     counts = told["columns"]
     if (len(shape.partition), len(shape.clustering)) != (counts["partition_key"], counts["clustering"]):
         raise ConfigError(

@@ -237,8 +237,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         options = self._options
         plan = Plan(options)
-        _, view = view_of(plan.source, options)
-        check_schema(view, self._span_read.schema, plan.source.table.full_name)
+        check_schema(*view_of(plan.source, options), self._span_read.schema)
         end_us = plan.batch_end_us()
         plan.check_start(end_us)
         start = plan.start(options.start)
@@ -426,8 +425,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _opened(self) -> Plan:
         if self._plan is None:
             plan = Plan(self._options)
-            _, view = view_of(plan.source, self._options)
-            check_schema(view, self._span_read.schema, plan.source.table.full_name)
+            check_schema(*view_of(plan.source, self._options), self._span_read.schema)
             self._plan = plan
         return self._plan
 

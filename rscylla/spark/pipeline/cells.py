@@ -53,6 +53,7 @@ __all__ = [
     "merged_columns",
     "named",
     "quoted",
+    "raised",
     "saying_left_out",
     "udt_fields",
     "with_all_columns",
@@ -229,7 +230,24 @@ def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
     ]
     for column in shape.values:
         columns += _column_cells(column, changes, time, expires, ttl)
-    return known.select(*columns)
+    return known.where(_has_values(operation, time, shape)).select(*columns)
+
+
+def _has_values(operation: Column, time: Column, shape: Shape) -> Column:
+    """True; an error in a row of an update without columns, which the log had with ``delta: 'keys'``."""
+    lacks = (operation == "update") & (F.size("cdc_touched") == 0) & (time > shape.lost_us)
+    said = raised(
+        "ConfigError",
+        "an update has no columns, so the log had the keys of what was written then, and no values (delta: 'keys'); "
+        "begin with a snapshot of the table, and with changes that are written after it (or, if a column was dropped "
+        "after the DataFrame was made, load it again)",
+    )
+    return F.when(lacks, said.cast("boolean")).otherwise(F.lit(True))
+
+
+def raised(kind: str, text: str) -> Column:
+    """Return an expression that fails; ``spark_errors`` makes of that the error of rscylla of the class *kind*."""
+    return F.raise_error(F.lit(f"rscylla.errors.{kind}: {text}"))
 
 
 def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -> Column:

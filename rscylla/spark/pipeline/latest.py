@@ -22,6 +22,7 @@ from .cells import (
     left_out_of,
     merge_cells,
     quoted,
+    raised,
     udt_fields,
     with_all_columns,
     without,
@@ -138,9 +139,10 @@ def range_deleted(ranges: Column, shape: Shape) -> Column:
     unknown = [c for c, order in zip(shape.clustering, orders, strict=True) if order is None]
     # An error only where there is a range: a table whose key Spark cannot compare is fine until one is deleted.
     if unknown:
-        said = F.raise_error(
+        said = raised(
+            "ConfigError",
             f"ranges of the clustering column {unknown[0].name!r} were deleted, and Spark cannot compare its type "
-            f"{unknown[0].cql}; read the base table instead"
+            f"{unknown[0].cql}; read the base table instead",
         )
         return F.when(F.size(F.coalesce(ranges, F.array())) > 0, said.cast("bigint")).otherwise(F.lit(NEVER))
 

@@ -63,8 +63,17 @@ def test_static_columns_are_written_by_partition() -> None:
     ]
 
 
-def test_a_change_without_values_is_no_statement() -> None:
-    assert made(Operation.UPDATE, row(pk=1, Ck=2, d=3)) == []
+def test_an_update_without_values_is_refused_because_the_log_had_only_keys() -> None:
+    with pytest.raises(CannotReplicate, match=r"an update of shop\.t has no columns, because its log had only keys"):
+        made(Operation.UPDATE, row(pk=1, Ck=2, d=3))
+
+
+def test_an_update_whose_only_column_was_dropped_since_is_no_statement() -> None:
+    layout = attrs.evolve(LAYOUT, table=attrs.evolve(TABLE, dropped_us=7))
+    writer = ChangeWriter(layout, "shop", "copy", {c.name for c in TABLE.columns})
+    assert writer.writes(Operation.UPDATE, 7, 0, row(pk=1, Ck=2, d=3)) == []
+    with pytest.raises(CannotReplicate, match="only keys"):
+        writer.writes(Operation.UPDATE, 8, 0, row(pk=1, Ck=2, d=3))
 
 
 @pytest.mark.parametrize("operation", [Operation.ROW_DELETE, Operation.SERVICE_ROW_DELETE])

@@ -1,0 +1,164 @@
+"""What is altered between the plan of a read and the read ends it, or changes nothing: no value is lost in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from sparkreader import Query, World
+
+import rscylla
+from rscylla.errors import ConfigError, SchemaChanged
+from rscylla.spark import history, latest, spark_errors
+from rscylla.spark.source import StreamReader
+
+OF_TYPE = {
+    "a": "frozen<addr>",
+    "b": "addr",
+    "l": "list<frozen<addr>>",
+    "m": "map<frozen<addr>, int>",
+    "n": "map<int, frozen<map<int, frozen<addr>>>>",
+    "o": "frozen<outer>",
+    "t": "tuple<int, frozen<addr>>",
+}
+VALUES_OF = {
+    "a": "{street: 'x'}",
+    "b": "{street: 'x'}",
+    "l": "[{street: 'x'}]",
+    "m": "{{street: 'x'}: 1}",
+    "n": "{1: {2: {street: 'x'}}}",
+    "o": "{inner: {street: 'x'}}",
+    "t": "(1, {street: 'x'})",
+}
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+@pytest.mark.parametrize("name", OF_TYPE)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_field_that_is_renamed_while_a_query_runs_ends_it(world: World, name: str, mode: str, strict: bool) -> None:
+    world.session.execute("CREATE TYPE ks.addr (street text)")
+    world.session.execute("CREATE TYPE ks.outer (inner frozen<addr>)")
+    world.session.execute(f"ALTER TABLE ks.t ADD c {OF_TYPE[name]}")
+    world.session.execute(f"INSERT INTO ks.t (pk, ck, c) VALUES (1, 1, {VALUES_OF[name]})")
+    more = {"failOnSchemaChange": True} if strict and mode == "changes" else {}
+    query = Query(world, world.stream(mode=mode, **more))
+    world.clock.advance(60)
+    assert query.run_batch()
+    before = query.rows
+    world.session.execute("ALTER TYPE ks.addr RENAME street TO road")
+    world.session.execute(f"INSERT INTO ks.t (pk, ck, c) VALUES (1, 2, {VALUES_OF[name].replace('street', 'road')})")
+    world.clock.advance(60)
+    with pytest.raises(SchemaChanged, match=r"field 'street' of '.*c.*' is called 'road' in the table") as raised:
+        query.run_batch()
+    assert raised.value.resumable
+    query.restart(world.stream(mode=mode, **more))
+    assert query.run_batch()
+    assert repr(query.rows[-1]).replace("road", "street").count("'x'") == repr(before[-1]).count("'x'") > 0
+
+
+@pytest.mark.parametrize("mode", ["changes", "log"])
+@pytest.mark.parametrize(
+    ("renames", "after"),
+    [("ck TO cc", "(pk, cc, v) VALUES (1, 50, 5)"), ("pk TO p", "(p, ck, v) VALUES (1, 50, 5)")],
+)
+def test_a_key_column_that_is_renamed_while_a_query_runs_ends_it(
+    world: World, mode: str, renames: str, after: str
+) -> None:
+    world.write(1)
+    query = Query(world, world.stream(mode=mode))
+    world.clock.advance(60)
+    assert query.run_batch()
+    world.session.execute(f"ALTER TABLE ks.t RENAME {renames}")
+    world.clock.advance(30)
+    world.session.execute(f"INSERT INTO ks.t {after}")
+    world.clock.advance(60)
+    with pytest.raises(SchemaChanged, match=r"ks\.t has a key without the column '.k', which was renamed"):
+        query.run_batch()
+    query.restart(world.stream(mode=mode))
+    assert query.run_batch()
+    assert query.rows[-1][renames.split()[-1]] in (1, 50)
+
+
+def test_key_columns_that_change_names_with_each_other_end_a_query(world: World) -> None:
+    world.session.execute(
+        "CREATE TABLE ks.two (pk int, a int, b int, PRIMARY KEY (pk, a, b)) WITH cdc = {'enabled': true}"
+    )
+    query = Query(world, world.stream(table="two"))
+    world.clock.advance(60)
+    query.run_batch()
+    for renames in ("a TO c", "b TO a", "c TO b"):
+        world.session.execute(f"ALTER TABLE ks.two RENAME {renames}")
+        world.clock.advance(30)
+    world.session.execute("INSERT INTO ks.two (pk, b, a) VALUES (1, 2, 3)")
+    world.clock.advance(60)
+    with pytest.raises(SchemaChanged, match=r"column 'a' of ks\.two is a clustering column number 2 of the type int"):
+        query.run_batch()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("frozen<list<int>>", "frozen<set<int>>"), ("text", "uuid"), ("set<int>", "frozen<set<int>>"), ("int", "text")],
+)
+def test_a_column_that_comes_back_as_another_one_ends_a_query(world: World, first: str, second: str) -> None:
+    world.session.execute(f"ALTER TABLE ks.t ADD c {first}")
+    query = Query(world, world.stream())
+    world.clock.advance(60)
+    query.run_batch()
+    world.session.execute("ALTER TABLE ks.t DROP c")
+    world.clock.advance(30)
+    world.session.execute(f"ALTER TABLE ks.t ADD c {second}")
+    world.write(1)
+    world.clock.advance(60)
+    with pytest.raises(SchemaChanged, match=r"column '.*c' (of ks\.t )?is .* but .* in the schema of the DataFrame"):
+        query.run_batch()
+
+
+def test_a_schema_by_hand_does_not_hide_that_a_key_column_was_renamed(world: World) -> None:
+    struct = StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [{"name": n, "type": "integer", "nullable": True, "metadata": {}} for n in ("pk", "ck")],
+        }
+    )
+    reader = world.source().streamReader(schema=struct)
+    assert isinstance(reader, StreamReader)
+    query = Query(world, reader)
+    world.clock.advance(60)
+    query.run_batch()
+    world.session.execute("ALTER TABLE ks.t RENAME ck TO cc")
+    world.clock.advance(30)
+    world.session.execute("INSERT INTO ks.t (pk, cc, v) VALUES (1, 50, 5)")
+    world.clock.advance(60)
+    with pytest.raises(SchemaChanged, match=r"ks\.t has no column 'ck' any more, which was renamed"):
+        query.run_batch()
+
+
+@pytest.mark.parametrize("read", [latest, history])
+def test_updates_of_a_time_when_the_log_had_only_keys_are_an_error(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: Callable[..., dict[str, str]], read: Any
+) -> None:
+    table = f"{vnodes}.t"
+    session.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v int, w int) WITH cdc = {{'enabled': true}}")
+    session.execute(f"UPDATE {table} SET w = 1 WHERE id = 1")
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'delta': 'keys'}}")
+    session.execute(f"UPDATE {table} SET v = 2 WHERE id = 1")
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'delta': 'full'}}")
+    session.execute(f"UPDATE {table} SET v = 3 WHERE id = 2")
+    changes = spark.read.format("scylla-cdc").options(**options(vnodes, "t")).load()
+    with pytest.raises(ConfigError, match="an update has no columns, so the log had the keys"), spark_errors():
+        read(changes).collect()
+
+
+def test_updates_whose_only_column_was_dropped_since_change_nothing(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: Callable[..., dict[str, str]]
+) -> None:
+    table = f"{vnodes}.t"
+    session.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v int, w int) WITH cdc = {{'enabled': true}}")
+    session.execute(f"UPDATE {table} SET w = 1 WHERE id = 1")
+    session.execute(f"INSERT INTO {table} (id, v) VALUES (2, 3)")
+    session.execute(f"ALTER TABLE {table} DROP w")
+    changes = spark.read.format("scylla-cdc").options(**options(vnodes, "t")).load()
+    assert [tuple(row) for row in latest(changes).collect()] == [(2, 3)]
