@@ -52,11 +52,11 @@ def test_bad_input_is_reported_in_the_users_terms(spark: SparkSession, table: st
 def test_rows_that_have_expired_are_a_gap_for_who_asked_for_them(
     spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions
 ) -> None:
-    session.execute(f"CREATE TABLE {vnodes}.short (id int PRIMARY KEY) WITH cdc = {{'enabled': true, 'ttl': 1}}")
+    session.execute(f"CREATE TABLE {vnodes}.short (id int PRIMARY KEY) WITH cdc = {{'enabled': true, 'ttl': 2}}")
     start = datetime.now(UTC) - timedelta(minutes=10)
     given = options(vnodes, "short") | {"startingPosition": start.isoformat()}
     frame = spark.read.format("scylla-cdc").options(**given).load()
-    told = r"keeps 1 s: changes from .* may be lost"
+    told = r"keeps 2 s: changes from .* may be lost"
     with pytest.raises(rscylla.CursorExpired, match=told) as caught, spark_errors():
         frame.collect()
     assert start < caught.value.gap_from < caught.value.gap_to <= datetime.now(UTC)
