@@ -74,6 +74,12 @@ def serve(
         bool,
         typer.Option("--fsync", help="Acknowledge a write when it is on disk, so it survives a crash of the machine."),
     ] = False,
+    skip_broken: Annotated[
+        bool,
+        typer.Option(
+            "--skip-broken", help="Leave out records of the data directory that cannot be replayed, for good."
+        ),
+    ] = False,
     scylla_version: Annotated[
         Literal["4.3", "4.4"] | None,
         typer.Option(
@@ -111,8 +117,9 @@ def serve(
     if (tls_cert is None) != (tls_key is None) or (tls_ca is not None and tls_cert is None):
         raise rscylla.ConfigError("--tls-cert and --tls-key require each other, and --tls-ca requires both")
     tls = Tls(tls_cert, tls_key, tls_ca) if tls_cert is not None and tls_key is not None else None
-    if fsync and data_dir is None:
-        raise rscylla.ConfigError("--fsync requires --data-dir DIR; without it, data is in memory only")
+    if (fsync or skip_broken) and data_dir is None:
+        flag = "--fsync" if fsync else "--skip-broken"
+        raise rscylla.ConfigError(f"{flag} requires --data-dir DIR; without it, data is in memory only")
     users = {username: password} if username is not None and password is not None else None
     server = EmbeddedScylla(
         nodes,
@@ -125,6 +132,7 @@ def serve(
         tls=tls,
         data_dir=data_dir,
         fsync=fsync,
+        skip_broken=skip_broken,
         version=scylla_version,
         clock=ManualClock(datetime.now(UTC)) if clock == "manual" else None,
     )

@@ -72,6 +72,8 @@ class EmbeddedScylla(ServerOptions):
             killed. Existing data overrides ``nodes``, ``shards``, ``vnodes``, and ``seed``; pass the others as before.
         fsync: Answer a write only when it is on disk. Without it, an answered write survives the death of the process,
             but the last seconds may be lost if the machine crashes.
+        skip_broken: Open ``data_dir`` without the records that cannot be replayed, and leave them out for good, with an
+            error in the log for each. Without it, the first one is a `DataDirError` that says where it is.
         compact_bytes: Size of the log in ``data_dir`` after which a snapshot replaces it.
         shard_aware: Report shards to clients, as Scylla does; clients then open one connection per shard.
         shard_aware_port: A second port of every node, where the client's own port, modulo the number of shards, is the
@@ -117,7 +119,13 @@ class EmbeddedScylla(ServerOptions):
         self._engine = Engine(self._cluster, self.clock, self.users)
         self._durable: Durable | None = None
         if self.data_dir is not None:
-            self._durable = Durable(self.data_dir, self._engine, sync=self.fsync, compact_bytes=self.compact_bytes)
+            self._durable = Durable(
+                self.data_dir,
+                self._engine,
+                sync=self.fsync,
+                compact_bytes=self.compact_bytes,
+                skip_broken=self.skip_broken,
+            )
         # One board for two users: the wire asks it about requests, the engine about writes.
         self._board = FaultBoard(self._engine.is_current)
         self._engine.writer.faults = self._board

@@ -40,6 +40,7 @@ class ServerOptions:
     version: Version | None = None
     data_dir: Path | None = attrs.field(default=None, converter=_path)
     fsync: bool = False
+    skip_broken: bool = False
     compact_bytes: int = COMPACT_BYTES
     shard_aware: bool = True
     _wanted_shard_aware_port: int | None = attrs.field(default=0, alias="shard_aware_port")

@@ -135,11 +135,11 @@ def test_a_record_cannot_run_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        (pack(("dance", 1)), "holds a record of kind 'dance', which this version does not know"),
-        (pack(("truncate", "ks", "nothing")), r"cannot follow \(KeyError\); use the version that wrote it"),
-        (pack(("topology", {})), r"cannot follow \(KeyError\)"),
-        (pack(("write", [], [], [])), r"cannot follow \(ValueError\)"),
-        (b"not a record", r"cannot follow \(UnpicklingError\)"),
+        (pack(("dance", 1)), r"cannot be replayed \(LookupError\)"),
+        (pack(("truncate", "ks", "nothing")), r"cannot be replayed \(KeyError\): use the version that wrote it"),
+        (pack(("topology", {})), r"cannot be replayed \(KeyError\)"),
+        (pack(("write", [], [], [])), r"cannot be replayed \(ValueError\)"),
+        (b"not a record", r"cannot be replayed \(UnpicklingError\)"),
     ],
     ids=["kind", "table", "cluster", "places", "form"],
 )

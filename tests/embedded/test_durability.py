@@ -23,8 +23,12 @@ from keptbox import REPLICATION, Kept, last_log
 import rscylla
 from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess
 from rscylla.embedded.durability import records
+from rscylla.embedded.durability.datadir import DataDir
 from rscylla.embedded.durability.durable import COMPACT_BYTES
+from rscylla.embedded.durability.records import DataDirError
+from rscylla.embedded.durability.statecodec import pack
 from rscylla.embedded.storage.packed import cut_row
+from rscylla.embedded.storage.partitions import TableStore
 
 TABLETS = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1} AND tablets = {'enabled': true}"
 
@@ -50,6 +54,8 @@ class History:
                 " AND cdc = {'enabled': true, 'preimage': 'full', 'postimage': true, 'ttl': 300}"
             )
             yield f"CREATE TABLE {keyspace}.plain (a int PRIMARY KEY, v text) WITH gc_grace_seconds = 30"
+            keys = "a int, b frozen<p>, c frozen<map<p, int>>, v int, PRIMARY KEY (a, b, c)"
+            yield f"CREATE TABLE {keyspace}.u ({keys}) WITH CLUSTERING ORDER BY (b DESC, c ASC)"
 
     def statement(self) -> str:
         if self.next:
@@ -69,6 +75,7 @@ class History:
         dice = self.dice
         keyspace = dice.choice(["ks", "tab"])
         a, b, n = dice.randrange(4), dice.randrange(6), dice.randrange(1000)
+        key, part = self.value(), self.value()
         ttl = dice.choice(["", "", f" USING TTL {dice.randint(1, 200)}"])
         t = f"{keyspace}.t"
         return dice.choice(
@@ -84,8 +91,17 @@ class History:
                 f"DELETE FROM {t} WHERE a = {a}",
                 f"INSERT INTO {keyspace}.plain (a, v) VALUES ({n % 20}, 'p{n}'){ttl}",
                 f"DELETE FROM {keyspace}.plain WHERE a = {n % 20}",
+                f"INSERT INTO {keyspace}.u (a, b, c, v) VALUES ({a}, {key}, {{{part}: {b}}}, {n}){ttl}",
+                f"DELETE FROM {keyspace}.u WHERE a = {a} AND b {dice.choice(['<', '>', '='])} {key}",
             ]
         )
+
+    def value(self) -> str:
+        """Return a value of the type, with some fields that it may have by now."""
+        fields = [
+            f"f{number}: {self.dice.randrange(2)}" for number in range(1, self.number + 1) if self.dice.random() < 0.2
+        ]
+        return f"{{{', '.join([f'x: {self.dice.randrange(3)}', *fields])}}}"
 
     def schema(self) -> str:
         dice = self.dice
@@ -187,6 +203,103 @@ def test_a_kill_between_any_two_records_leaves_a_whole_state(
             if name == "tab":
                 assert {streams.table for streams in kept.cluster.tablets if streams.keyspace == name} == logs
         kept.durable.close()
+
+
+ALTERED = {
+    "field": "frozen<p>",
+    "nested": "frozen<tuple<int, p>>",
+    "key_of_a_map": "frozen<map<p, int>>",
+    "element": "frozen<set<p>>",
+}
+
+
+@pytest.mark.parametrize("cql_type", ALTERED.values(), ids=ALTERED)
+@pytest.mark.parametrize("order", ["ASC", "DESC"])
+def test_rows_whose_clustering_key_got_a_field_meanwhile_are_written_and_read_back(
+    tmp_path: Path, cql_type: str, order: str
+) -> None:
+    old, new = "{x: 1}", "{x: 1, y: 'y'}"
+    form = {"frozen<p>": "%s", "frozen<tuple<int, p>>": "(7, %s)", "frozen<map<p, int>>": "{%s: 1}"}.get(
+        cql_type, "{%s}"
+    )
+    kept = Kept(tmp_path)
+    kept.run(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+    kept.run("CREATE TYPE ks.p (x int)")
+    kept.run(
+        f"CREATE TABLE ks.t (a int, c {cql_type}, v int, PRIMARY KEY (a, c)) WITH CLUSTERING ORDER BY (c {order})"
+        " AND cdc = {'enabled': true, 'preimage': true}"
+    )
+    kept.run(f"INSERT INTO ks.t (a, c, v) VALUES (1, {form % old}, 1)")
+    kept.run("ALTER TYPE ks.p ADD y text")
+    for value, number in ((new, 2), ("{x: 0, y: 'y'}", 3), (new, 4), ("{x: 9, y: 'y'}", 5)):
+        kept.run(f"INSERT INTO ks.t (a, c, v) VALUES (1, {form % value}, {number})")
+    read = "SELECT v FROM ks.t WHERE a = 1"
+    found = [int.from_bytes(row[4:8], "big") for row in kept.run(read)]
+    assert found == ([3, 1, 4, 5] if order == "ASC" else [5, 4, 1, 3]), "a value without the field comes before others"
+    kept.run(f"DELETE FROM ks.t WHERE a = 1 AND c > {form % new}")
+    assert len(kept.run(read)) == 3
+    expected = kept.state()
+    kept = kept.reopened()
+    assert kept.state() == expected
+    kept.durable.close()
+
+
+def test_a_write_that_cannot_be_applied_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(tmp_path)
+    kept.create()
+    kept.run("INSERT INTO ks.t (k, v) VALUES (1, 'a')")
+    before, size = kept.state(), last_log(tmp_path).stat().st_size
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableStore, "append_record", fails)
+        with pytest.raises(ZeroDivisionError):
+            kept.run("INSERT INTO ks.t (k, v) VALUES (2, 'b')")
+    assert last_log(tmp_path).stat().st_size == size
+    kept.run("INSERT INTO ks.t (k, v) VALUES (3, 'c')")
+    kept.run("DELETE FROM ks.t WHERE k = 3")
+    kept = kept.reopened()
+    assert [len(kept.run("SELECT * FROM ks.t")), len(before)] == [1, 4]
+    kept.durable.close()
+
+
+def test_a_record_that_cannot_be_replayed_is_named_and_can_be_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path)
+    kept.create()
+    for key in (1, 2):
+        kept.run(f"INSERT INTO ks.t (k, v) VALUES ({key}, 'a')")
+        kept.durable._append(pack(("write", [("ks", "gone", b"secret")], [])))
+    expected = kept.state()
+    kept.durable.close()
+    told = r"log-000001\.rsc, record 5, cannot be replayed \(KeyError\): .* skip_broken=True .*--skip-broken"
+    with pytest.raises(DataDirError, match=told) as caught:
+        Kept(tmp_path, kept.clock)
+    assert "secret" not in str(caught.value)
+    kept = Kept(tmp_path, kept.clock, skip_broken=True)
+    assert kept.state() == expected
+    assert [r.message.split(", ")[1] for r in caplog.records if r.levelname == "ERROR"] == ["record 5", "record 7"]
+    kept.run("INSERT INTO ks.t (k, v) VALUES (3, 'a')")
+    expected = kept.state()
+    kept.durable.close()
+    kept = Kept(tmp_path, kept.clock)  # left out for good
+    assert kept.state() == expected
+    kept.durable.close()
+
+
+def test_without_the_record_of_the_cluster_nothing_can_be_kept(tmp_path: Path) -> None:
+    directory = DataDir(tmp_path)
+    assert list(directory.records()) == []
+    directory.append(pack(("topology", {})))
+    directory.close()
+    for skip_broken in (False, True):
+        with pytest.raises(
+            DataDirError, match=r"record 1, cannot be replayed \(KeyError\): use the version that wrote it$"
+        ):
+            Kept(tmp_path, skip_broken=skip_broken)
 
 
 def test_an_empty_server_and_one_with_only_a_schema_restart(tmp_path: Path) -> None:

@@ -20,11 +20,18 @@ START_US = 1_795_000_000_000_000
 class Kept:
     """An engine on a driven clock that is kept in a directory."""
 
-    def __init__(self, path: Path, clock: ManualClock | None = None, *, compact_bytes: int = COMPACT_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: ManualClock | None = None,
+        *,
+        compact_bytes: int = COMPACT_BYTES,
+        skip_broken: bool = False,
+    ) -> None:
         self.clock = clock or ManualClock(START_US)
         self.cluster = Cluster(2, clock=self.clock, seed=3)
         self.engine = Engine(self.cluster, self.clock)
-        self.durable = Durable(path, self.engine, compact_bytes=compact_bytes)
+        self.durable = Durable(path, self.engine, compact_bytes=compact_bytes, skip_broken=skip_broken)
         self.durable.open()
         if clock is None:
             self.clock.advance(60)  # writes are not at the very edge of the first generation

@@ -90,6 +90,8 @@ class DataDir:
         self._writer: RecordWriter | None = None
         self._has_snapshot = False
         self.snapshot_size = 0
+        self.place = ""
+        """Where the record is that ``records`` has yielded last."""
         self._lock = self._take_lock()
         try:
             self._base, self._last = self._tidy()
@@ -227,6 +229,7 @@ class DataDir:
                 if payload != _BEGIN:
                     raise DataDirError(f"{reader.path} is of a format that this version does not know")
             elif payload != _END:
+                self.place = f"{reader.path}, record {reader.count - 1}"
                 yield payload
         return payload
 
@@ -249,6 +252,11 @@ class DataDir:
         if self._writer is None:
             raise OSError(errno.EBADF, "the data directory is closed")
         return self._writer.append(payload)
+
+    def take_back(self, length: int) -> None:
+        """Remove the record that was appended last, which took *length* bytes."""
+        if self._writer is not None:
+            self._writer.take_back(length)
 
     def begin_snapshot(self) -> Snapshot:
         """Start a new log, and a snapshot of all that stands in the logs before it."""

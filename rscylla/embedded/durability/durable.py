@@ -20,7 +20,6 @@ not like that, so one of them ends a snapshot that is under way, and the next wr
 from __future__ import annotations
 
 import logging
-import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -76,20 +75,32 @@ class Durable:
         engine: What to keep. ``open`` replaces all that it holds.
         sync: Wait for the disk with each write.
         compact_bytes: See ``COMPACT_BYTES``.
+        skip_broken: Open without the records that cannot be replayed, and leave them out for good.
     """
 
-    def __init__(self, path: Path, engine: Engine, *, sync: bool = False, compact_bytes: int = COMPACT_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        engine: Engine,
+        *,
+        sync: bool = False,
+        compact_bytes: int = COMPACT_BYTES,
+        skip_broken: bool = False,
+    ) -> None:
         self.path = path
         self._engine = engine
         self._cluster = engine.cluster
         self._is_sync = sync
         self._compact_bytes = compact_bytes
+        self._skip_broken = skip_broken
+        self._last = 0  # bytes of the last record of a write
         self._dir: DataDir | None = None
         self._failed = False
         self._in_schema = False  # while a schema statement is carried out
         self._has_new_topology = False  # whether that statement has changed stream sets
         self._since = 0  # bytes in the logs that no snapshot stands for
         self._kept = 0  # bytes of the last snapshot
+        self._broken = 0  # records that could not be replayed
         self._snapshot: Snapshot | None = None
         self._pieces: Iterator[Any] = iter(())
 
@@ -104,6 +115,8 @@ class Durable:
         directory = DataDir(self.path, sync=self._is_sync)
         try:
             was_there = self._load(directory)
+            if self._broken:
+                self._leave_out_broken(directory)
             if not was_there:
                 directory.append(pack((_TOPOLOGY, self._cluster.state())))
         except OSError as error:
@@ -149,12 +162,9 @@ class Durable:
                     found = True
                 else:
                     self._replay(kind, content)
-            except (LookupError, TypeError, ValueError, pickle.UnpicklingError) as error:
-                # Its checksum was right, so this is how it was written: by another version, or by hand.
-                raise DataDirError(
-                    f"{self.path} holds a record that this version cannot follow ({type(error).__name__});"
-                    " use the version that wrote it"
-                ) from error
+            except Exception as error:  # noqa: BLE001 - whatever a record of another version, or by hand, may cause
+                # Its checksum was right, so this is how it was written.
+                self._report_broken(directory.place, error, is_first=not found)
         self._kept = directory.snapshot_size
         # The snapshot's records were counted with those of the logs.
         self._since = max(0, self._since - self._kept)
@@ -163,6 +173,28 @@ class Durable:
             self._engine.clear()
         self._engine.sweep()
         return found
+
+    def _report_broken(self, place: str, error: Exception, *, is_first: bool) -> None:
+        """Raise DataDirError, unless the record may be left out. Nothing could be kept without the cluster's."""
+        if self._skip_broken and not is_first:
+            self._broken += 1
+            log.error("%s, cannot be replayed (%s), and is left out", place, type(error).__name__)
+            return
+        offer = (
+            ", or open the directory once with skip_broken=True (rscylla serve --skip-broken) to leave out the record"
+        )
+        raise DataDirError(
+            f"{place}, cannot be replayed ({type(error).__name__}): use the version that wrote it"
+            f"{'' if is_first else offer}"
+        ) from error
+
+    def _leave_out_broken(self, directory: DataDir) -> None:
+        """Let a snapshot of what was replayed take the place of the log, so that it opens the next time."""
+        snapshot = directory.begin_snapshot()
+        for piece in self._all_pieces():
+            snapshot.append(pack(piece))
+        directory.keep(snapshot)
+        self._kept, self._since, self._broken = snapshot.size, 0, 0
 
     def _replay_cluster(self, state: Any, *, is_first: bool) -> None:
         """Become the cluster of that time. The system tables are those of its version, which an upgrade changes."""
@@ -192,7 +224,7 @@ class Durable:
         elif kind == _TRUNCATE:
             stores[content[0], content[1]].truncate()
         else:
-            raise DataDirError(f"{self.path} holds a record of kind {kind!r}, which this version does not know")
+            raise LookupError(f"no record is of kind {kind!r}")
 
     def _replay_schema(self, what: str, keyspace: str, content: Any) -> None:
         """Follow one item of a schema record. Items say how things are, so the same one again changes nothing."""
@@ -227,11 +259,20 @@ class Durable:
             for store, _, _, wires, stamp in records
             for wire in wires
         ]
+        self._last = 0
         if not states and not logged:
             return
         payload = pack((_WRITE, states, logged))
         self._move_snapshot(len(payload))
-        self._append(payload)
+        self._last = self._append(payload)
+
+    def take_back(self) -> None:
+        """Remove the record of the last write, which could not be applied and would not be when it is replayed."""
+        if self._last:
+            assert self._dir is not None
+            self._dir.take_back(self._last)
+            self._since -= self._last
+            self._last = 0
 
     def truncated(self, table: TableSchema) -> None:
         self._append(pack((_TRUNCATE, table.keyspace, table.name)))
@@ -283,18 +324,20 @@ class Durable:
             self._failed = True
             raise
 
-    def _append(self, payload: bytes) -> None:
+    def _append(self, payload: bytes) -> int:
         if self._failed:
             raise ServerError(
                 f"the data directory {self.path} lacks an earlier change that could not be written; restart the server"
             )
         assert self._dir is not None
         try:
-            self._since += self._dir.append(payload)
+            length = self._dir.append(payload)
         except OSError as error:
             raise ServerError(
                 f"the data directory {self.path} cannot be written: {error.strerror or error}; nothing was changed"
             ) from error
+        self._since += length
+        return length
 
     # ------------------------------------------------------------ snapshots
 

@@ -95,12 +95,18 @@ class RecordWriter:
             rest = rest[os.write(self._fd, rest) :]
 
     def _take_back(self) -> None:
-        """Cut off a record that is not whole. If even that fails, nothing may follow it."""
+        """Cut off what is behind the records that count. If even that fails, nothing may follow it."""
         try:
             os.ftruncate(self._fd, self.size)
             os.lseek(self._fd, self.size, os.SEEK_SET)
         except OSError:
             self._is_broken = True
+
+    def take_back(self, length: int) -> None:
+        """Remove the last record, for which ``append`` returned *length*."""
+        self.size -= length
+        self.count -= 1
+        self._take_back()
 
     def flush(self) -> None:
         """Return when the disk has everything."""

@@ -41,6 +41,10 @@ class Journal(Protocol):
         """Record the edits of one request, before they are applied."""
         ...
 
+    def take_back(self) -> None:
+        """Remove the record of the last ``wrote``, whose edits could not be applied."""
+        ...
+
     def truncated(self, table: TableSchema) -> None:
         """Record that a table is about to lose all rows."""
         ...
@@ -181,10 +185,15 @@ class Writer:
         # First to the disk: a write that cannot be kept is refused whole, and one that was answered is kept.
         if self.journal is not None:
             self.journal.wrote(mutations, logged)
-        for mutation in mutations:
-            self._stores[mutation.table.keyspace, mutation.table.name].apply(mutation)
-        for store, key, time, wires, stamp in logged:
-            store.append_record(key, time, wires, stamp)
+        try:
+            for mutation in mutations:
+                self._stores[mutation.table.keyspace, mutation.table.name].apply(mutation)
+            for store, key, time, wires, stamp in logged:
+                store.append_record(key, time, wires, stamp)
+        except BaseException:
+            if self.journal is not None:
+                self.journal.take_back()
+            raise
         self._writes += len(mutations)
         if self._writes >= _WRITES_BETWEEN_SWEEPS:
             self._writes = 0

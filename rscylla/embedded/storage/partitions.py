@@ -301,6 +301,11 @@ class TableStore:
         previous: TableSchema | None = getattr(self, "table", None)
         self.table = table
         self.position = position_maker(table)
+        if previous is not None and previous.clustering_key != table.clustering_key:
+            # A type has a new field, which does not change the places of rows that lack it.
+            for partition in self.partitions.values():
+                if isinstance(partition, Partition):
+                    partition.ranges.position = self.position
         dropped = dict(table.dropped if previous is None else table.dropped.items() - previous.dropped.items())
         lost = {name: timestamp for name, (_, timestamp) in dropped.items()}
         # DROP ... USING TIMESTAMP may keep cells, which are no values if the column then comes back with another type.

@@ -386,7 +386,7 @@ class TupleType(CqlType):
         return tuple(_decode_parts(self.items, self.split(data)))
 
     def sort_key(self, data: bytes) -> Any:
-        return tuple(map(_null_first, self.items, self.split(data)))
+        return _parts_key(self, self.items, data)
 
     def normalize(self, data: bytes) -> bytes:
         return _normalize_parts(self, self.items, data)
@@ -463,7 +463,7 @@ class UdtType(CqlType):
         return dict(zip(self.field_names, _decode_parts(self.field_types, self.split(data)), strict=True))
 
     def sort_key(self, data: bytes) -> Any:
-        return tuple(map(_null_first, self.field_types, self.split(data)))
+        return _parts_key(self, self.field_types, data)
 
     def normalize(self, data: bytes) -> bytes:
         return _normalize_parts(self, self.field_types, data)
@@ -472,6 +472,14 @@ class UdtType(CqlType):
         if (self.keyspace, self.type_name) == (keyspace, type_name):
             return True
         return any(item.references(keyspace, type_name) for item in self.field_types)
+
+
+def _parts_key(cql_type: CqlType, items: tuple[CqlType, ...], data: bytes) -> Any:
+    """Return a key by which tuples sort: a value that lacks parts at its end is before those that have them.
+
+    A value that was written before a field was added keeps its place, and is another one than with null in that field.
+    """
+    return tuple(map(_null_first, items, _read_parts(cql_type, data, 0, len(items))))
 
 
 def _split_tuple(cql_type: CqlType, data: bytes, size: int) -> list[bytes | None]:
