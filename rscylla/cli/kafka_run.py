@@ -83,8 +83,8 @@ def _validate(properties: Properties) -> None:
         with open_session(properties) as session:
             found = verdicts(properties, session)
     lines: list[dict[str, Any]] = [
-        {"property": one.property, "level": one.level, "message": properties.redacted(one.message)}
-        | ({"note": properties.redacted(one.note)} if one.note else {})
+        {"property": one.property, "level": one.level, "message": properties.redacted(one.message, one.property)}
+        | ({"note": properties.redacted(one.note, one.property)} if one.note else {})
         for one in found
     ]
     write(json.dumps(lines, indent=2, ensure_ascii=False))

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from os import environ
 from pathlib import Path
 from typing import Any, Final, Literal, Self
-from urllib.parse import quote, unquote
 
 import attrs
 import javaproperties
 
 from ..debezium import unknown_options
 from ..errors import ConfigError
+from .redaction import HIDDEN, Secrets, is_secret
 
 __all__ = ["PROPERTIES", "Finding", "Properties", "Property", "Status", "property_of"]
 
@@ -316,14 +316,7 @@ class Finding:
     note: str = attrs.field(default="", kw_only=True)
 
 
-_SECRET = re.compile(
-    r"password|secret|jaas|token|credential|basic\.auth|user\.info|ssl\.(key|key\.pem|keystore\.key)$", re.IGNORECASE
-)
-_NO_SECRET = re.compile(r"\.path$|\.credentials\.source$|\.endpoint\.url$", re.IGNORECASE)
-_LOGIN_IN_URL = re.compile(r"://([^/?#\s]*)@")
-_LOGIN_OF_JAAS = re.compile(r'\bpassword\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+?);?(?:\s|$))')
 _REFERENCE = re.compile(r"\$\{([a-z]+):([^}]*)\}")
-HIDDEN: Final = "[hidden]"
 
 
 @attrs.frozen(repr=False)
@@ -335,7 +328,7 @@ class Properties(Mapping[str, str]):
     """
 
     _values: Mapping[str, str]
-    _secrets: frozenset[str] = frozenset()
+    _secrets: Secrets
     findings: tuple[Finding, ...] = ()
 
     @classmethod
@@ -368,17 +361,11 @@ class Properties(Mapping[str, str]):
         Raises:
             ConfigError: a reference leads nowhere.
         """
-        found: dict[str, str] = {}
-        secrets = set()
-        for name, value in values.items():
-            found[name] = _resolved(name, value, environ if env is None else env)
-            if is_secret(name) or found[name] != value:
-                secrets.add(found[name])
-            secrets |= _secrets_in(name, found[name])
+        found = {name: _resolved(name, value, environ if env is None else env) for name, value in values.items()}
+        hidden = {name for name, value in values.items() if _is_secret(name) or found[name] != value}
         if not found.get("topic.prefix", "").strip() and found.get("scylla.name", "").strip():
             found["topic.prefix"] = found["scylla.name"]
-        secrets.discard("")
-        self = cls(found, frozenset(secrets))
+        self = cls(found, Secrets.of(found, hidden, (f"{one.name} {one.default} {one.meaning}" for one in PROPERTIES)))
         return attrs.evolve(self, findings=tuple(self._checked()))
 
     def __getitem__(self, name: str) -> str:
@@ -424,14 +411,15 @@ class Properties(Mapping[str, str]):
 
     def shown(self) -> dict[str, str]:
         """Return the properties as they may be shown."""
-        return {name: HIDDEN if is_secret(name) else self.redacted(value) for name, value in self._values.items()}
+        return {name: self._shown(name, value) for name, value in self._values.items()}
 
-    def redacted(self, text: str) -> str:
-        """Return *text* without any secret of the properties, for logs and errors."""
-        for secret in sorted(self._secrets, key=len, reverse=True):
-            if len(secret) > 2:
-                text = text.replace(secret, HIDDEN)
-        return text
+    def redacted(self, text: str, about: str = "") -> str:
+        """Return *text*, such as a log line or an error, without any secret of the properties.
+
+        Args:
+            about: the property that the text is about, if it does not name it itself.
+        """
+        return self._secrets.redacted(text, about)
 
     @property
     def errors(self) -> list[Finding]:
@@ -462,33 +450,23 @@ class Properties(Mapping[str, str]):
             yield Finding(name, "is not known; it has no effect" + _similar(name), "warning")
             return
         wrong = known.check(value.strip()) if value.strip() else ""
-        if wrong:
-            yield Finding(name, f"{wrong}, not {self._shown(known, value)}" if "has '" not in wrong else wrong)
+        if wrong and "has '" in wrong:
+            is_shown = name not in self._secrets.names
+            yield Finding(name, wrong if is_shown else "has a part that is not possible, in a value that is not shown")
+        elif wrong:
+            yield Finding(name, f"{wrong}, not {self._shown(name, value.strip())!r}")
         elif known.status == "inert" and value.strip() != (known.default or ""):
             yield Finding(name, f"has no effect: {known.meaning}", "warning")
         elif known.status == "unsupported" and value.strip() != (known.default or ""):
             yield Finding(name, f"is not supported: {known.meaning}", "warning")
 
-    def _shown(self, known: Property, value: str) -> str:
-        return HIDDEN if known.secret else repr(self.redacted(value.strip()))
+    def _shown(self, name: str, value: str) -> str:
+        return HIDDEN if name in self._secrets.names else self.redacted(value, name)
 
 
-def is_secret(name: str) -> bool:
-    """Return whether the value of the property *name* is not to be shown."""
+def _is_secret(name: str) -> bool:
     known = property_of(name)
-    if known is not None and known.secret:
-        return True
-    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
-
-
-def _secrets_in(name: str, value: str) -> set[str]:
-    """Return the secrets that are parts of a value: passwords of addresses and logins, also as they are in URLs."""
-    logins = _LOGIN_IN_URL.findall(value)
-    if name.endswith("user.info"):
-        logins.append(value)
-    passwords = {login.partition(":")[2] for login in logins}
-    passwords |= {re.sub(r"\\(.)", r"\1", quoted) or bare for quoted, bare in _LOGIN_OF_JAAS.findall(value)}
-    return {form for password in passwords for form in (password, unquote(password), quote(unquote(password), safe=""))}
+    return (known is not None and known.secret) or is_secret(name)
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from rscylla.debezium import PROPERTIES as OF_RECORDS
 from rscylla.errors import ConfigError
 from rscylla.kafka.client import producer_config
-from rscylla.kafka.properties import HIDDEN, PROPERTIES, Properties, property_of
+from rscylla.kafka.properties import PROPERTIES, Properties, property_of
 from rscylla.kafka.publisher import KafkaPublisher
+from rscylla.kafka.redaction import HIDDEN
 from rscylla.kafka.stores import kafka_stores, read_store, scylla_context
 
 NEEDED = {
