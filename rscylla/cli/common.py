@@ -528,7 +528,7 @@ def credentials(
 
 def _first_line(file: Path) -> str:
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:
             password = lines.readline().rstrip("\r\n")
     except OSError as error:
         raise rscylla.ConfigError(f"the password file {str(file)!r} cannot be read: {error.strerror}") from error

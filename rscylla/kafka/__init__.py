@@ -1,7 +1,7 @@
 """Changes of ScyllaDB in Kafka: what the Scylla CDC source connector does, without Kafka Connect.
 
     connector    ``Connector``: tables to topics, as the connector's properties say
-    properties   ``Properties``: read, resolved, checked; redaction: texts without their secrets
+    properties   ``Properties``: what they say, checked; reading: files; redaction: texts without their secrets
     publisher    ``KafkaPublisher``: records to brokers
     exactly      ``TransactionalPublisher``: records, and cursors, in transactions; cursors: ``KafkaCursorStore``
     verdicts     what the Java connector says of properties

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from os import environ
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import attrs
-import javaproperties
 
 from ..debezium import unknown_options
 from ..errors import ConfigError
+from .reading import merged, read, resolved
 from .redaction import HIDDEN, Secrets, is_secret
 
 __all__ = ["PROPERTIES", "Finding", "Properties", "Property", "Status", "property_of"]
@@ -316,9 +315,6 @@ class Finding:
     note: str = attrs.field(default="", kw_only=True)
 
 
-_REFERENCE = re.compile(r"\$\{([a-z]+):([^}]*)\}")
-
-
 @attrs.frozen(repr=False)
 class Properties(Mapping[str, str]):
     """The properties of a connector, with references resolved. Never shows secrets.
@@ -341,18 +337,25 @@ class Properties(Mapping[str, str]):
     ) -> Self:
         """Return the properties of a file: Java's format, or JSON as Connect's REST takes it.
 
+        JSON is UTF-8; Java's format is UTF-8 or ISO 8859-1. Either may begin with a byte order mark.
+
         Args:
-            more: Files that the first one overrides, such as that of a Connect worker.
+            more: Files of a Connect worker, for what the first one does not say; earlier ones override later ones. As
+                in Connect, a converter is configured where its class is named, and by that file alone.
             env: What ``${env:NAME}`` finds; default: the environment.
             also: Properties that override all.
 
         Raises:
             ConfigError: a file cannot be read, or a reference leads nowhere.
         """
-        merged: dict[str, str] = {}
-        for one in (*reversed(more), path):
-            merged |= _read(Path(one))
-        return cls.of(merged | dict(also or {}), env=env)
+        worker: dict[str, str] = {}
+        for one in reversed(more):
+            worker |= read(Path(one))
+        values, unread = merged(read(Path(path)), worker)
+        found = cls.of(values | dict(also or {}), env=env)
+        why = "has no effect: the converter is the worker's, with options of its own; name {} beside it"
+        ignored = [Finding(name, why.format(converter), "warning") for name, converter in unread]
+        return attrs.evolve(found, findings=(*found.findings, *ignored))
 
     @classmethod
     def of(cls, values: Mapping[str, str], *, env: Mapping[str, str] | None = None) -> Self:
@@ -361,7 +364,7 @@ class Properties(Mapping[str, str]):
         Raises:
             ConfigError: a reference leads nowhere.
         """
-        found = {name: _resolved(name, value, environ if env is None else env) for name, value in values.items()}
+        found = {name: resolved(name, value, environ if env is None else env) for name, value in values.items()}
         hidden = {name for name, value in values.items() if _is_secret(name) or found[name] != value}
         if not found.get("topic.prefix", "").strip() and found.get("scylla.name", "").strip():
             found["topic.prefix"] = found["scylla.name"]
@@ -467,59 +470,6 @@ class Properties(Mapping[str, str]):
 def _is_secret(name: str) -> bool:
     known = property_of(name)
     return (known is not None and known.secret) or is_secret(name)
-
-
-def _read(path: Path) -> dict[str, str]:
-    try:
-        # As Java since version 9 reads what tools write: UTF-8, with escapes in either case.
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if text.lstrip().startswith("{"):
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise ConfigError(f"{path} is not JSON: {error}") from error
-        config = found.get("config", found)
-        if not isinstance(config, dict):
-            raise ConfigError(f'{path}: "config" must be an object of properties')
-        named = {"name": found["name"]} if "config" in found and "name" in found else {}
-        return {name: _json_text(value) for name, value in (named | config).items()}
-    try:
-        return dict(javaproperties.loads(text))
-    except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def _json_text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
-
-
-def _resolved(name: str, value: str, env: Mapping[str, str]) -> str:
-    def resolve(found: re.Match[str]) -> str:
-        provider, what = found[1], found[2]
-        if provider == "env":
-            if what not in env:
-                raise ConfigError(f"{name} refers to the environment variable {what}, which is not set")
-            return env[what]
-        if provider == "file":
-            path, _, key = what.rpartition(":")
-            given = _read(Path(path))
-            if key not in given:
-                raise ConfigError(f"{name} refers to {key} of {path}, which is not there")
-            return given[key]
-        if provider == "directory":
-            path, _, key = what.rpartition(":")
-            try:
-                return (Path(path) / key).read_text("utf-8").rstrip("\n")
-            except OSError as error:
-                raise ConfigError(f"{name} refers to a file that cannot be read: {error}") from error
-        raise ConfigError(
-            f"{name} refers to the provider {provider!r}; rscylla has ${{env:NAME}}, ${{file:PATH:KEY}}, and "
-            "${directory:PATH:NAME}"
-        )
-
-    return _REFERENCE.sub(resolve, value)
 
 
 def _similar(name: str) -> str:

@@ -46,7 +46,7 @@ def read_store(name: str, path: str, password: str = "") -> TlsStore:
             f"-destkeystore {into} -deststoretype PKCS12`, and name {into}"
         )
     if b"-----BEGIN" in data:
-        return _of_pem(data.decode("utf-8", "replace"))
+        return _of_pem(data.decode("utf-8-sig", "replace"))
     try:
         found = pkcs12.load_pkcs12(data, password.encode() if password else None)
     except ValueError as error:

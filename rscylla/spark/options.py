@@ -204,7 +204,7 @@ def _connection(read: _OptionValues) -> Connection:
 def _from_file(path: str) -> tuple[str, str]:
     """Return user name and password of a JSON object, or of a file like cqlshrc."""
     try:
-        text = Path(path).expanduser().read_text()
+        text = Path(path).expanduser().read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"the file {path!r} of option credentialsFile cannot be read: {type(e).__name__}") from e
     # The message does not show the invalid text, which may be part of a secret.

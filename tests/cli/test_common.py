@@ -108,6 +108,8 @@ def test_a_password_may_come_from_a_file(tmp_path: Path) -> None:
     file.write_text(" päss word \r\nnot this\n", encoding="utf-8")
     assert credentials("ann", None, file) == ("ann", " päss word ")
     assert credentials("ann", "other", file) == ("ann", " päss word ")
+    file.write_bytes(b"\xef\xbb\xbfsecret\r\n")  # with a byte order mark, as some editors write it
+    assert credentials("ann", None, file) == ("ann", "secret")
     with pytest.raises(rscylla.ConfigError, match="a password requires a user name"):
         credentials(None, None, file)
 

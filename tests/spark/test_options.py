@@ -240,8 +240,9 @@ def test_passwords_do_not_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         "[authentication]\nusername = u\npassword = hunter4\n",
         "[PlainTextAuthProvider]\nusername = u\npassword = hunter4\n",
     ):
-        file.write_text(text)
-        assert filed.connection.credentials() == ("u", "hunter4")
+        for encoding in ("utf-8", "utf-8-sig"):
+            file.write_text(text, encoding)
+            assert filed.connection.credentials() == ("u", "hunter4")
     for one in (named, filed):
         assert b"hunter" not in pickle.dumps(one)
 

@@ -98,6 +98,71 @@ def test_a_workers_file_gives_what_the_connectors_does_not(tmp_path: Path) -> No
     assert (found["bootstrap.servers"], found["key.converter"]) == ("kafka:9092", "y")
 
 
+@pytest.mark.parametrize("half", ["key", "value", "header"])
+@pytest.mark.parametrize(
+    ("own", "of_worker", "found"),
+    [
+        ({"": "A"}, {"": "B", ".x": "2", ".schema.registry.url": "u"}, {"": "A"}),
+        ({"": "A", ".x": "1"}, {"": "B", ".x": "2"}, {"": "A", ".x": "1"}),
+        ({".x": "1"}, {"": "B", ".y": "2"}, {"": "B", ".y": "2"}),
+        ({"": " ", ".x": "1"}, {"": "B"}, {"": "B"}),
+        ({".x": "1"}, {}, {".x": "1"}),
+        ({}, {"": "B", ".x": "2"}, {"": "B", ".x": "2"}),
+    ],
+)
+def test_options_of_a_converter_count_beside_its_class(
+    tmp_path: Path, half: str, own: dict[str, str], of_worker: dict[str, str], found: dict[str, str]
+) -> None:
+    def written(name: str, values: dict[str, str]) -> Path:
+        path = tmp_path / name
+        path.write_text("\n".join(f"{name}={value}" for name, value in values.items()))
+        return path
+
+    def named(values: dict[str, str]) -> dict[str, str]:
+        return {f"{half}.converter{name}": value for name, value in values.items()}
+
+    properties = Properties.read(written("c", NEEDED | named(own)), written("w", named(of_worker)))
+    assert {name: value for name, value in properties.items() if "converter" in name} == named(found)
+    unread = {f.property for f in properties.findings if "the converter is the worker's" in f.message}
+    assert unread == ({f"{half}.converter.x"} if ".x" in own and ".x" not in found else set())
+
+
+def test_the_heartbeats_of_a_worker_in_its_group_are_no_heartbeats_of_a_connector(tmp_path: Path) -> None:
+    worker, connector = tmp_path / "worker.properties", tmp_path / "connector.properties"
+    worker.write_text("heartbeat.interval.ms=1000\n")
+    connector.write_text("\n".join(f"{k}={v}" for k, v in NEEDED.items()))
+    assert Properties.read(connector, worker).number("heartbeat.interval.ms") == 30_000
+
+
+BOMS = {"utf-8-sig": b"", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", *BOMS])
+@pytest.mark.parametrize("kind", ["java", "json"])
+def test_files_are_read_in_the_encodings_that_java_and_tools_write(tmp_path: Path, encoding: str, kind: str) -> None:
+    path, values = tmp_path / "c", NEEDED | {"name": "Schl\u00fcssel"}
+    text = json.dumps(values, ensure_ascii=False)
+    if kind == "java":
+        text = "\n".join(["# \u00fcber", *(f"{name}={value}" for name, value in values.items())])
+    path.write_bytes(BOMS.get(encoding, b"") + text.encode(encoding))
+    if (kind, encoding) == ("json", "latin-1"):
+        with pytest.raises(ConfigError, match="is not UTF-8, at byte"):
+            Properties.read(path)
+        return
+    assert dict(Properties.read(path)) == values
+    if kind == "java":
+        referring = Properties.of(NEEDED | {"name": f"${{file:{path}:name}}"})
+        assert referring["name"] == values["name"]
+
+
+def test_a_secret_in_a_file_of_its_own_may_have_a_byte_order_mark_and_any_end_of_line(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_bytes(b"\xef\xbb\xbfp\xc3\xa4ss\r\n")
+    assert Properties.of(NEEDED | {"name": f"${{directory:{tmp_path}:pw}}"})["name"] == "p\u00e4ss"
+    (tmp_path / "pw").write_bytes(b"p\xe4ss")
+    with pytest.raises(ConfigError, match=r"pw cannot be read: it is not UTF-8, at byte 1"):
+        Properties.of(NEEDED | {"name": f"${{directory:{tmp_path}:pw}}"})
+
+
 def test_references_are_resolved_and_never_shown(tmp_path: Path) -> None:
     secrets = tmp_path / "secrets.properties"
     secrets.write_text("pw=hunter22\n")
@@ -323,6 +388,12 @@ def test_pem_is_read_for_either_provider(authority: trustme.CA, tmp_path: Path) 
     with pytest.raises(ConfigError, match="do not fit together"):
         scylla_context(Properties.of(NEEDED | given | {"scylla.ssl.openssl.privateKey": str(other)}))
     assert scylla_context(Properties.of(NEEDED)) is None
+
+
+def test_pem_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path, pem = tmp_path / "ca.pem", trustme.CA().cert_pem.bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + pem)
+    assert read_store("x", str(path)).authorities.splitlines() == pem.decode().splitlines()
 
 
 def test_a_java_key_store_is_answered_with_the_command_that_converts_it(tmp_path: Path) -> None:
