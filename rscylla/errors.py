@@ -154,7 +154,7 @@ class CDCDisabled(MetadataError):
 
 
 class TableChanged(MetadataError):
-    """The log table was dropped and created again, while it was being read or since the cursor was saved.
+    """The log table was dropped and created again, while it was being read (resumable) or since the cursor was saved.
 
     Also: a key column was renamed, so the log no longer contains the keys of changes that were not read before.
     """

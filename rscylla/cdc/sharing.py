@@ -92,9 +92,13 @@ class Sharing:
             mine.set()
         return source
 
+    def doubt(self) -> None:
+        """Let the next ``source`` be made anew: what is known of the table may be why a scan failed."""
+        self._made = None
+
     def _source(self, make: Callable[[], Source], stop: Stop) -> Source:
-        if self._made is not None:
-            at, known = self._made
+        if (made := self._made) is not None:
+            at, known = made
             if 0 <= known.clock.monotonic() - at < FRESH_S:
                 return known.until(stop)
         source = make()
@@ -470,6 +474,7 @@ class Scan:
             self._sharing.tell()
 
     def _fail(self, error: BaseException) -> None:
+        self._sharing.doubt()
         with self._sharing.lock:
             shares = [share for share in self._shares if not share.has_left]
             for share in shares:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeVar
 
-from .._retry import Backoff, retry
+from .._retry import Backoff, may_help, retry
 from .._timeuuid import datetime_of
 from ..clock import Clock, Stop
 from ..errors import (
@@ -65,6 +65,10 @@ EDGE_US = 60_000_000
 SETTLING_US = 60_000_000
 """For this long after a table is created, nodes may still have a former schema of that name, and the clock that stamps
 a row may be behind the creation."""
+
+
+_GONE = TableChanged, TableNotFound, CDCDisabled
+"""What is said of a log that is no longer there, or no longer the same."""
 
 
 class _MaybeStale(MetadataError):
@@ -122,8 +126,8 @@ def reread_same(
         retrying: retry after other errors, too.
 
     Raises:
-        TableChanged: the log was dropped and created again.
-        TableNotFound, CDCDisabled: it was dropped.
+        TableChanged: the log was dropped and created again (resumable).
+        TableNotFound, CDCDisabled: it was dropped (resumable: it may be created again).
         Stopped, SourceError: nodes do not answer.
     """
     created_us = known.log_created_us
@@ -132,7 +136,11 @@ def reread_same(
     try:
         return _retried(read, clock, stop) if retrying or is_new else read()
     except _MaybeStale as e:
-        raise e.error from None
+        gone = e.error
+    except _GONE as e:
+        gone = e
+    gone.resumable = True  # whoever opens the log again finds out whether the cursor can be continued
+    raise gone from None
 
 
 def _read_same(session: ReadSession, known: LoggedTable, *, is_new: bool) -> LoggedTable:
@@ -152,7 +160,10 @@ def _read_same(session: ReadSession, known: LoggedTable, *, is_new: bool) -> Log
 
 
 def _retried(read: Callable[[], T], clock: Clock, stop: Stop) -> T:
-    return retry(read, attempts=STREAMS_ATTEMPTS, backoff=_BACKOFF, clock=clock, stop=stop)
+    def again(error: Exception) -> bool:
+        return may_help(error) and not isinstance(error, _GONE)
+
+    return retry(read, attempts=STREAMS_ATTEMPTS, backoff=_BACKOFF, clock=clock, stop=stop, again=again)
 
 
 class Source:
@@ -493,7 +504,7 @@ class Source:
             owner = self.topology.owner
             raise InvalidCursor(
                 f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
-                f"have; check that the cursor is not from another {owner}"
+                f"have; check that the cursor is not from another {owner}, or from before it was created again"
             )
         return cursor if cursor.exact_us >= at_us else self.at(at_us)
 
@@ -513,7 +524,9 @@ class Source:
             return False
         oldest_us = self.topology.oldest_of(created_us)
         if oldest_us is not None:
-            return not is_listed and cursor.generation * 1000 < oldest_us
+            first_us = self.generations[0].start_us
+            # A stream set that is older than its log is its first one: none before it is forgotten.
+            return not is_listed and cursor.generation * 1000 < (first_us if first_us <= created_us else oldest_us)
         # Generations do not help here. All cursors of a former log are older than this log. Its own cursors are not,
         # except starts in the past, and rows with timestamps in the past, which can be looked up.
         if not is_listed:

@@ -328,8 +328,8 @@ def check_same_log(fresh: LoggedTable, known: LoggedTable) -> None:
     """
     if fresh.log_id != known.log_id:
         raise TableChanged(
-            f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
-            "open a new stream and reset the cursor"
+            f"the CDC log of {fresh.full_name} was dropped and created again while it was read: changes in between are "
+            "gone; open it again, which goes on with the new log or says what to do, by on_expired="
         )
 
 

@@ -6,15 +6,18 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import attrs
 import pytest
+from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.cdc import source as source_module
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
+from tests.support.drivenclock import until
 
 LAG = rscylla.StreamLag(seconds=30)
 NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
@@ -376,3 +379,91 @@ def test_a_node_with_an_outdated_schema_stops_no_consumer(shop: Shop, monkeypatc
     answers.append(rscylla.TableNotFound("dropped"))
     with pytest.raises(rscylla.TableNotFound):
         source.reread_table()
+
+
+# ---------------------------------------------------------------- while it is read
+
+
+def test_an_open_stream_says_that_opening_it_again_helps(shop: Shop) -> None:
+    client = shop.stream()(shop.stream().cursor_at(), LAG)
+    shop.clock.advance(40)
+    shop.recreate()
+    shop.clock.advance(40)
+    with pytest.raises(rscylla.TableChanged, match="open it again") as caught:
+        progress_of(shop, client, shop.clock.now_us() - 31_000_000)
+    assert caught.value.resumable
+
+
+@attrs.define
+class Running:
+    """Lanes of a service over one table on the system's clock, and what they have handled."""
+
+    session: rscylla.Session
+    keyspace: str
+    store: MemoryCursorStore = attrs.Factory(MemoryCursorStore)
+    seen: set[int] = attrs.Factory(set)
+    registry: CollectorRegistry = attrs.Factory(CollectorRegistry)
+
+    def create(self) -> None:
+        self.session.execute(f"CREATE TABLE {self.keyspace}.t (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+
+    def write(self, *ids: int) -> None:
+        for number in ids:
+            self.session.execute(f"INSERT INTO {self.keyspace}.t (id) VALUES ({number})")
+
+    def service(self, slices: int, **options: Any) -> rscylla.Service:
+        specs = rscylla.slice_specs(
+            "billing",
+            slices,
+            rscylla.NewStream(self.session, self.keyspace, "t", **options),
+            self.store,
+            lambda name: rscylla.Consumer(name, self.note, registry=self.registry),
+            rscylla.StreamLag(milliseconds=100),
+            registry=self.registry,
+        )
+        restarts = rscylla.Restarts(backoff=rscylla.Backoff(initial=timedelta(milliseconds=50)), give_up="park")
+        return rscylla.Service([specs], restarts=restarts, registry=self.registry)
+
+    def note(self, event: rscylla.Event, run: rscylla.Run) -> None:
+        self.seen.add(event.key["id"])
+
+
+@pytest.fixture
+def running(session: rscylla.Session, keyspace: str) -> Running:
+    made = Running(session, keyspace)
+    made.create()
+    return made
+
+
+def replaced(running: Running) -> None:
+    """Drop the table and create it again, with a change before and after."""
+    running.write(*range(10))
+    until(lambda: running.seen == set(range(10)), "what was written before")
+    running.session.execute(f"DROP TABLE {running.keyspace}.t")
+    running.create()
+    running.write(*range(10, 20))
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_running_service_goes_on_with_a_table_that_is_created_again(running: Running, slices: int) -> None:
+    with running.service(slices, on_expired="oldest") as service:
+        replaced(running)
+        until(lambda: running.seen == set(range(20)), "what was written after")
+        until(lambda: all(lane.state == "streaming" for lane in service.facts().lanes), "all lanes read")
+        gaps = [
+            running.registry.get_sample_value("rscylla_cursor_expired_total", {"consumer_name": lane.consumer})
+            for lane in service.facts().lanes
+        ]
+        assert gaps == [1.0] * slices
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_running_service_parks_what_may_not_go_on_and_says_what_to_do(running: Running, slices: int) -> None:
+    service = running.service(slices)
+    service.start()
+    replaced(running)
+    until(lambda: service.wait(timedelta()), "all lanes are parked, and it ends")
+    assert running.seen == set(range(10))
+    for lane in service.facts().lanes:
+        assert lane.state == "parked"
+        assert "then reset its cursor, or open the stream with on_expired='oldest'" in lane.why
