@@ -24,7 +24,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ..abc import Message, PublishDone
 from ..clock import Stop
 from ..errors import ConfigError, LeaseLost, PublishFailed, PublishRejected, RscyllaError
-from .publisher import BUSY_S, DEFAULTS, IDLE_S, NEVER, KafkaPublisher, _Answer
+from .answers import NEVER, Answer
+from .publisher import BUSY_S, DEFAULTS, IDLE_S, KafkaPublisher
 
 __all__ = ["TransactionalPublisher"]
 
@@ -323,7 +324,7 @@ class TransactionalPublisher(KafkaPublisher):
             if not cursors and not self._is_open:
                 return
             for message in cursors:
-                answer = _Answer()
+                answer = Answer()
                 self._open()
                 self._produce(self._producer, (message,), answer, self._abandoned)
             self._settle(deadline)

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ..abc import Message, PublishDone
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
+from .answers import NEVER, Answer, Tally
 
 __all__ = ["DEFAULTS", "KafkaPublisher"]
 
@@ -37,21 +38,6 @@ DEFAULTS: Final[dict[str, Any]] = {
 IDLE_S: Final = 1.0
 BUSY_S: Final = 0.02
 """How often a thread looks for acknowledgements, while none and while some are missing. Those who publish look, too."""
-
-NEVER: Final = frozenset(
-    (
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError._BAD_MSG,  # noqa: SLF001 - the names of librdkafka's own errors begin so
-    )
-)
-"""Errors of a record that stay, however often it is sent. All others may pass: topics are created, rights granted."""
 
 APART_S: Final = 60.0
 """For at least so long after a refusal, each record is in a request of its own, so that the broker judges it alone."""
@@ -130,7 +116,7 @@ class KafkaPublisher:
             if is_apart and self._server != threading.get_ident():
                 self._produce_apart(producer, messages, done, abandoned)
             else:
-                self._produce(producer, messages, _Tally(self, producer, len(messages), done), abandoned)
+                self._produce(producer, messages, Tally(self, producer, len(messages), done), abandoned)
         finally:
             with self._lock:
                 self._calls -= 1
@@ -142,7 +128,7 @@ class KafkaPublisher:
         self._serve(producer, 0)
 
     def _produce(
-        self, producer: Producer, messages: Sequence[Message], tally: _Tally | _Answer, abandoned: int
+        self, producer: Producer, messages: Sequence[Message], tally: Tally | Answer, abandoned: int
     ) -> None:
         produce = producer.produce
         for index, (topic, key, value, headers, partition) in enumerate(messages):
@@ -169,7 +155,7 @@ class KafkaPublisher:
     ) -> None:
         """Publish record after record: none is passed on before the answer to the one before it."""
         for index, message in enumerate(messages):
-            answer = _Answer()
+            answer = Answer()
             try:
                 self._produce(producer, (message,), answer, abandoned)
                 while not answer.is_there:
@@ -376,63 +362,3 @@ class KafkaPublisher:
             self._serve(ended, 0)
             if not len(ended):
                 self._old.remove(ended)
-
-
-class _Tally:
-    """Counts the answers to the records of one call. Called for each record, by one thread at a time."""
-
-    __slots__ = ("_done", "_error", "_expected", "_finished", "_lock", "_owner", "_producer", "_settled")
-
-    def __init__(self, owner: KafkaPublisher, producer: Producer, expected: int, done: PublishDone) -> None:
-        self._owner = owner
-        self._producer = producer
-        self._done = done
-        self._expected = expected
-        self._settled = 0
-        self._error: Exception | None = None
-        self._finished = False
-        self._lock = threading.Lock()
-
-    def __call__(self, error: KafkaError | None, answer: Any) -> None:
-        if error is not None:
-            self._note(error)
-        self._settled += 1
-        if self._settled >= self._expected:
-            self._finish()
-
-    def ends_at(self, index: int) -> None:
-        """Expect answers for the first *index* records only; the others were not taken."""
-        self._expected = index
-        if index and self._settled >= index:
-            self._finish()
-
-    def _note(self, error: KafkaError) -> None:
-        told = self._owner.refused if error.code() in NEVER else self._owner.failed
-        failed = told(error, self._producer)
-        failed.__cause__ = KafkaException(error)
-        self._error = self._error or failed
-
-    def _finish(self) -> None:
-        with self._lock:
-            if self._finished:
-                return
-            self._finished = True
-        if self._error is None:
-            self._owner.delivered()
-        self._done(self._error)
-
-
-class _Answer:
-    """The answer to a record that is published alone."""
-
-    __slots__ = ("error", "is_there")
-
-    def __init__(self) -> None:
-        self.is_there = False
-        self.error: KafkaError | None = None
-
-    def __call__(self, error: KafkaError | None, answer: Any) -> None:
-        self.error, self.is_there = error, True
-
-    def ends_at(self, index: int) -> None:
-        """Expect nothing: the record was not taken."""
