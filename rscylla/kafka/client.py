@@ -86,14 +86,9 @@ def producer_config(properties: Properties) -> tuple[dict[str, Any], list[Findin
 
 
 def _order(config: dict[str, Any]) -> None:
-    """Keep records in order where the producer is not idempotent: as Connect, with one request on its way.
-
-    As in the Java producer, acknowledgements by less than all replicas are enough to say that it is not.
-    """
+    """Note where the producer is not idempotent: as in Java's, if less than all replicas are to acknowledge."""
     if config.get("acks", "all") not in ("all", "-1"):
         config.setdefault("enable.idempotence", "false")
-    if config.get("enable.idempotence", "true").lower() == "false":
-        config.setdefault("max.in.flight.requests.per.connection", "1")
 
 
 def _translated(name: str, value: str, config: dict[str, Any]) -> str:

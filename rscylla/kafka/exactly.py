@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ..abc import Message, PublishDone
 from ..clock import Stop
 from ..errors import ConfigError, LeaseLost, PublishFailed, PublishRejected, RscyllaError
-from .answers import NEVER, Answer
+from .answers import NEVER, Tally
 from .publisher import BUSY_S, DEFAULTS, IDLE_S, KafkaPublisher
 
 __all__ = ["TransactionalPublisher"]
@@ -324,9 +324,9 @@ class TransactionalPublisher(KafkaPublisher):
             if not cursors and not self._is_open:
                 return
             for message in cursors:
-                answer = Answer()
                 self._open()
-                self._produce(self._producer, (message,), answer, self._abandoned)
+                tally = Tally(self, self._producer, 1, lambda error: None)  # an error has ended the session by then
+                self._produce(self._producer, (message,), tally, self._abandoned)
             self._settle(deadline)
             self.check()
             self._end("commit", deadline)

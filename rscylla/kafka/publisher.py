@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ..abc import Message, PublishDone
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
-from .answers import NEVER, Answer, Tally
+from .answers import NEVER, UNSURE, Answer, Tally
 
 __all__ = ["DEFAULTS", "KafkaPublisher"]
 
@@ -25,6 +25,8 @@ DEFAULTS: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     # After a refused request, librdkafka sends nothing that would come after its records.
     "enable.gapless.guarantee": True,
+    # As Connect: with more, the second request of a producer that is new to a partition may be taken before the first.
+    "max.in.flight.requests.per.connection": 1,
     # A broker that is down is waited for: a record that timed out would be overtaken by the next one of its key.
     "message.timeout.ms": 0,
     # As the Java producer, so that keys stay in the partitions in which the connector put them.
@@ -79,7 +81,8 @@ class KafkaPublisher:
 
     def __init__(self, config: Mapping[str, Any], *, prepare: Callable[[str], None] | None = None) -> None:
         self._config = {**self._defaults(), **config}
-        if str(self._config["enable.idempotence"]).lower() == "false":
+        self.is_idempotent = str(self._config["enable.idempotence"]).lower() != "false"
+        if not self.is_idempotent:
             self._config.pop("enable.gapless.guarantee", None)
         if not self._config.get("bootstrap.servers") and "test.mock.num.brokers" not in self._config:
             raise ConfigError("bootstrap.servers is missing; it is where Kafka is, such as localhost:9092")
@@ -127,9 +130,7 @@ class KafkaPublisher:
             self._wanted.set()
         self._serve(producer, 0)
 
-    def _produce(
-        self, producer: Producer, messages: Sequence[Message], tally: Tally | Answer, abandoned: int
-    ) -> None:
+    def _produce(self, producer: Producer, messages: Sequence[Message], tally: Tally | Answer, abandoned: int) -> None:
         produce = producer.produce
         for index, (topic, key, value, headers, partition) in enumerate(messages):
             while True:
@@ -155,7 +156,7 @@ class KafkaPublisher:
     ) -> None:
         """Publish record after record: none is passed on before the answer to the one before it."""
         for index, message in enumerate(messages):
-            answer = Answer()
+            answer = Answer(self)
             try:
                 self._produce(producer, (message,), answer, abandoned)
                 while not answer.is_there:
@@ -225,6 +226,8 @@ class KafkaPublisher:
         """Return the error of a record that *producer* did not deliver."""
         if error.code() in GONE:
             self._prepared.clear()
+        if error.code() == UNSURE and producer is self._producer:
+            self._fatal = error, producer  # what waits must not come before it
         return PublishFailed(f"Kafka did not take a record: {error.str()}")
 
     def refused(self, error: KafkaError, producer: Producer) -> RscyllaError:

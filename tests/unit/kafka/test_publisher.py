@@ -89,6 +89,47 @@ def test_what_passes_is_retried_in_order(kafka: MockKafka, publisher: KafkaPubli
     assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(100)]
 
 
+NOT_READY = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_ENOUGH_REPLICAS)
+
+
+def publish_each(publisher: KafkaPublisher, count: int) -> list[Exception | None]:
+    """Publish *count* records of a key, each in a request of its own; return what is said of each."""
+    outcomes = [Outcome() for _ in range(count)]
+    for n, outcome in enumerate(outcomes):
+        publisher.publish([Message("t", b"k", b"%d" % n)], outcome)
+    assert publisher.flush(LONG_S)
+    return [outcome.wait() for outcome in outcomes]
+
+
+@pytest.mark.parametrize("why", NOT_READY)
+def test_what_a_partition_refuses_that_is_not_ready_keeps_its_place(kafka: MockKafka, why: int) -> None:
+    """The mock cluster, as Kafka does for a producer that is new to a partition, takes whatever number comes first."""
+    kafka.create("t", 1)
+    kafka.slow(2)
+    kafka.fail(PRODUCE, why, why, KafkaError.NO_ERROR, why)
+    config = {"bootstrap.servers": kafka.servers, "log_level": 0, "retry.backoff.ms": 10, "batch.num.messages": 1}
+    with KafkaPublisher(config) as publisher:
+        assert publish_each(publisher, 20) == [None] * 20
+    assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(20)]
+
+
+def test_what_only_librdkafka_calls_delivered_is_published_again(kafka: MockKafka) -> None:
+    kafka.create("t", 1)
+    kafka.slow(2)
+    config = {"bootstrap.servers": kafka.servers, "log_level": 0, "retry.backoff.ms": 10, "batch.num.messages": 1}
+    with KafkaPublisher(config | {"max.in.flight.requests.per.connection": 5}) as publisher:
+        publisher._producer.list_topics("t", LONG_S)  # so that requests are on their way at the same time
+        kafka.fail(PRODUCE, KafkaError.NOT_LEADER_FOR_PARTITION)
+        told = publish_each(publisher, 20)
+        there = {m.value for m in kafka.read("t")}
+        assert b"0" not in there
+        assert {b"%d" % n for n, error in enumerate(told) if error is None} <= there
+        assert type(told[0]) is PublishFailed
+        assert "partition 0 of topic t has acknowledged a later record" in str(told[0])
+        assert publish_each(publisher, 20) == [None] * 20
+    assert [m.value for m in kafka.read("t")][-20:] == [b"%d" % n for n in range(20)]
+
+
 def publish(publisher: KafkaPublisher, *messages: Message) -> Exception | None:
     outcome = Outcome()
     publisher.publish(messages, outcome)
