@@ -12,30 +12,26 @@ kind of snapshot it is.
                   the cursor on. What was written in between is in the rows, and comes again as changes: a key's records
                   end with its newest state.
     incremental   rows are published while changes are. A row is published before any change that was written after the
-                  row was read (see ``_Fresh``), so its state is never newer than what follows.
+                  row was read (see ``Fresh``), so its state is never newer than what follows.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal, Self, cast
+from functools import partial
+from typing import Any, Final, Literal
 
 import attrs
 
 from .. import _timeuuid as tu
 from .._slices import TOKENS, Slice, split_name
 from ..abc import (
-    CursorAdmin,
-    CursorRecord,
     CursorStore,
     JointPublisher,
     Message,
-    Participant,
-    PublishDone,
     Publisher,
     StreamClient,
     StreamFunc,
@@ -43,7 +39,6 @@ from ..abc import (
 )
 from ..base.queries import select_range, token_of
 from ..base.reading import pages
-from ..cdc.client import Client
 from ..cdc.clocks import NodeClocks
 from ..cdc.driver import ReadSession, ReadStatement, consistency_named
 from ..cdc.pages import Page
@@ -57,29 +52,37 @@ from ..errors import (
     ConfigError,
     CursorExpired,
     HeadReached,
-    InvalidCursor,
-    PublishFailed,
     QueryFailed,
     TableChanged,
     TableNotFound,
 )
-from ..event import Event, EventID, Operation, Progress
+from ..event import Event, Operation, Progress
 from ..options import StreamOption
 from ..publish import DebeziumMessages, publishing
 from ..reflex import Spec, slice_name
 from ..reflex._meters import meters_for
 from ..reflex.patterns import run_forever
 from ..types import quote_name
+from .beside import Accompanied, Fresh, FreshJoint
+from .positions import (
+    INCREMENTAL,
+    INITIAL,
+    LEAST,
+    MOST,
+    Position,
+    admin_of,
+    beginning,
+    lane_names,
+    position_of,
+    snapshot_name,
+)
 
-__all__ = ["MODES", "Mode", "Snapshot", "Snapshots", "lane_names", "request", "snapshot_name"]
+__all__ = ["MODES", "Mode", "Position", "Snapshot", "Snapshots", "lane_names", "request", "snapshot_name"]
 
 log = logging.getLogger("rscylla.kafka")
 
 Mode = Literal["initial", "initial_only", "never", "when_needed"]
 MODES: Final[tuple[Mode, ...]] = ("initial", "initial_only", "never", "when_needed")
-
-_LEAST, _MOST = -(2**63), 2**63 - 1
-_INITIAL, _INCREMENTAL = 0, 1
 
 PAGE_ROWS: Final = 1000
 RANGES: Final = 64
@@ -89,62 +92,6 @@ CLOCKS_EVERY_S: Final = 15.0
 """How often nodes are asked for their time."""
 
 LOG_EVERY_S: Final = 30.0
-
-
-_SNAPSHOT: Final = "/snapshot"
-
-
-def snapshot_name(consumer: str) -> str:
-    """Return the name under which the progress of a snapshot of *consumer* is kept.
-
-    >>> snapshot_name("demo.shop.orders"), snapshot_name("demo.shop.orders[1/4]")
-    ('demo.shop.orders/snapshot', 'demo.shop.orders/snapshot[1/4]')
-    """
-    found = split_name(consumer)
-    return f"{consumer}{_SNAPSHOT}" if found is None else found[1].name(f"{found[0]}{_SNAPSHOT}")
-
-
-def lane_names(consumer: str) -> tuple[str, str]:
-    """Return the names of both cursors of a lane, that of changes and that of snapshots, given either of them.
-
-    >>> lane_names("demo.shop.orders[1/4]") == lane_names("demo.shop.orders/snapshot[1/4]")
-    True
-    """
-    found = split_name(consumer)
-    base = (consumer if found is None else found[0]).removesuffix(_SNAPSHOT)
-    name = base if found is None else found[1].name(base)
-    return name, snapshot_name(name)
-
-
-@attrs.frozen
-class Position:
-    """How far a snapshot is: all partitions up to ``token`` are done. ``kind``: initial or incremental."""
-
-    generation: int
-    time_us: int
-    kind: int
-    token: int = _LEAST
-
-    @classmethod
-    def parse(cls, cursor: str) -> Self:
-        """Raises ``InvalidCursor`` if the text is not the cursor of a snapshot."""
-        found = EventID.parse(cursor)
-        if not found.is_row or any(found.stream_id[8:]) or found.seq not in (_INITIAL, _INCREMENTAL):
-            raise InvalidCursor("the saved cursor is not that of a snapshot; check the name of the consumer")
-        token = int.from_bytes(found.stream_id[:8], "big") + _LEAST
-        return cls(found.generation, found.exact_us, found.seq, token)
-
-    @property
-    def is_done(self) -> bool:
-        # No partition has this token: rows of the last one leave the position below it.
-        return self.token == _MOST
-
-    def at(self, token: int) -> str:
-        raw = (token - _LEAST).to_bytes(8, "big") + bytes(8)
-        return str(EventID.row(self.generation, raw, tu.min_timeuuid(self.time_us).bytes, self.kind))
-
-    def __str__(self) -> str:
-        return self.at(self.token)
 
 
 # ---------------------------------------------------------------- the stream of rows
@@ -249,7 +196,7 @@ class _Rows:
 
     def recv_many(self, limit: int) -> Sequence[SnapshotRow] | Progress:
         if self._over:
-            raise HeadReached("the snapshot is complete", cursor=self._position.at(_MOST))
+            raise HeadReached("the snapshot is complete", cursor=self._position.at(MOST))
         while not self._ready and not self._ended:
             self._stop.check()
             batch = next(self._batches, None)
@@ -259,8 +206,8 @@ class _Rows:
                 self._ready.extend(batch)
         if not self._ready:
             self._over = True
-            self._report(_MOST, is_end=True)
-            return Progress(self._position.at(_MOST), self._clock.now_us())
+            self._report(MOST, is_end=True)
+            return Progress(self._position.at(MOST), self._clock.now_us())
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
     def status(self) -> StreamStatus:
@@ -277,7 +224,7 @@ class _Rows:
         done = max(low, self._position.token)
         is_first = done == low
         held: _Held | None = None
-        incremental = self._position.kind == _INCREMENTAL
+        incremental = self._position.kind == INCREMENTAL
         for reader, rows, read in self._pages(done, high):
             found = []
             for cells, is_static, token in rows:
@@ -405,8 +352,8 @@ class _Rows:
 
 def _span(key_slice: Slice) -> tuple[int, int]:
     """Return the tokens of a slice: above the first, up to the second. No key has the least token."""
-    first, after = (-(-(i * TOKENS) // key_slice.count) + _LEAST for i in (key_slice.index, key_slice.index + 1))
-    return max(first - 1, _LEAST), after - 1
+    first, after = (-(-(i * TOKENS) // key_slice.count) + LEAST for i in (key_slice.index, key_slice.index + 1))
+    return max(first - 1, LEAST), after - 1
 
 
 # ---------------------------------------------------------------- snapshots of a connector
@@ -456,16 +403,16 @@ class Snapshots:
         """
         if self.mode == "never":
             return True
-        admin, name = _admin(store), snapshot_name(consumer)
-        saved, position = admin.find_cursor(consumer), _position(admin.find_cursor(name))
-        is_open = position is not None and position.kind == _INITIAL and not position.is_done
+        admin, name = admin_of(store), snapshot_name(consumer)
+        saved, position = admin.find_cursor(consumer), position_of(admin.find_cursor(name))
+        is_open = position is not None and position.kind == INITIAL and not position.is_done
         is_kept = self.mode != "when_needed" or saved is None or not self._is_lost(stream, saved.cursor)
         if saved is not None and not is_open and is_kept:  # it has run before, with a snapshot or without one
             return self.mode != "initial_only"
         if saved is None or not is_open:
             head = stream.head_cursor(self.lag)
             # In this order: a cursor without a snapshot would mean that none is missing.
-            admin.reset_cursor(name, str(_begin(head, _INITIAL)), reason="an initial snapshot begins")
+            admin.reset_cursor(name, str(beginning(head, INITIAL)), reason="an initial snapshot begins")
             admin.reset_cursor(consumer, head, reason="an initial snapshot begins")
         run_forever(self._spec(stream, store, consumer, self.publisher, None), stop=stop)
         return self.mode != "initial_only" and not stop.is_set()
@@ -476,12 +423,12 @@ class Snapshots:
         Raises:
             RunError: as ``run_forever``.
         """
-        admin, name = _admin(store), snapshot_name(consumer)
+        admin, name = admin_of(store), snapshot_name(consumer)
         clock = stream.clock
         while not stop.is_set():
-            position = _position(admin.find_cursor(name))
-            if position is not None and position.kind == _INCREMENTAL and not position.is_done:
-                kind = _FreshJoint if isinstance(self.publisher, JointPublisher) else _Fresh
+            position = position_of(admin.find_cursor(name))
+            if position is not None and position.kind == INCREMENTAL and not position.is_done:
+                kind = FreshJoint if isinstance(self.publisher, JointPublisher) else Fresh
                 fresh = kind(self.publisher, clock, self.lag / 2)
                 run_forever(self._spec(stream, store, consumer, fresh, fresh.note), stop=stop)
             clock.wait(stop, self.poll.total_seconds())
@@ -555,93 +502,8 @@ class _Lane:
             raise HeadReached("the initial snapshot is complete, and no changes follow it", cursor=after)
         # The snapshot has set the cursor since the run read it.
         client = self.stream(self.store.get_cursor(self.consumer), *options, stop=stop)
-        return _Accompanied(client, self, ends)
-
-
-class _Accompanied:
-    """A client of a stream of changes, beside which a thread takes the snapshots that are requested."""
-
-    def __init__(self, client: Client, lane: _Lane, stop: Stop) -> None:
-        self._client = client
-        self._lane = lane
-        self._ended = Stop()
-        self._forget = stop.on_set(self._ended.set)
-        self._thread = threading.Thread(target=self._follow, name=f"rscylla-snapshots-{lane.consumer}", daemon=True)
-        self._thread.start()
-
-    # Methods of the class, as the client has them: a run would take attributes of the object for a ``recv`` of a user,
-    # and go event by event.
-
-    def recv(self) -> Event | Progress:
-        return self._client.recv()
-
-    def recv_many(self, limit: int) -> Sequence[Event] | Progress:
-        return self._client.recv_many(limit)
-
-    def status(self) -> StreamStatus:
-        return self._client.status()
-
-    def _follow(self) -> None:
-        lane = self._lane
-        while not self._ended.is_set():
-            try:
-                lane.snapshots.follow(lane.stream, lane.store, lane.consumer, self._ended)
-            except Exception as error:  # noqa: BLE001 - the changes go on
-                log.error("%s: the snapshot on request failed; it is tried again: %s", lane.source, error)
-                lane.stream.clock.wait(self._ended, lane.snapshots.poll.total_seconds())
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._forget()
-        self._client.close()
-
-
-class _Fresh:
-    """A publisher that refuses rows that were read too long ago, so that they are read again.
-
-    The stream delivers a change no earlier than the lag after it was written. A row that is published within the lag
-    after it was read is therefore published before all changes that were written after it was read.
-    """
-
-    def __init__(self, publisher: Publisher, clock: Clock, most: timedelta) -> None:
-        self._publisher = publisher
-        self._clock = clock
-        self._most_s = most.total_seconds()
-        self._oldest: float | None = None
-
-    def note(self, read_at: float) -> None:
-        """Note when a row was read whose record is published next, by the same thread."""
-        self._oldest = read_at if self._oldest is None else min(self._oldest, read_at)
-
-    def publish(self, messages: Sequence[Message], done: PublishDone) -> None:
-        oldest, self._oldest = self._oldest, None
-        age_s = 0.0 if oldest is None else self._clock.monotonic() - oldest
-        if age_s > self._most_s:
-            raise PublishFailed(
-                f"rows of a snapshot waited {age_s:.0f} s after they were read, so newer changes may be published; "
-                "they are read again"
-            )
-        self._publisher.publish(messages, done)
-
-    def flush(self, timeout_s: float) -> bool:
-        return self._publisher.flush(timeout_s)
-
-    def abandon(self) -> None:
-        """Leave what was taken: the changes of the table go to the same publisher, and the rows are in order."""
-
-    def trouble(self) -> str:
-        return self._publisher.trouble()
-
-    def close(self) -> None:
-        """Leave the publisher open: it is of the changes, too."""
-
-
-class _FreshJoint(_Fresh):
-    """The same for a publisher of transactions."""
-
-    def join(self, settle: Callable[[], bool]) -> Participant:
-        return cast("JointPublisher", self._publisher).join(settle)
+        follow, clock = partial(self.snapshots.follow, self.stream, self.store, self.consumer), self.stream.clock
+        return Accompanied(client, self.source, follow, self.snapshots.poll.total_seconds(), clock, ends)
 
 
 def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -> list[str]:
@@ -654,7 +516,7 @@ def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -
             initial snapshot is not complete.
         Others: as for opening the stream.
     """
-    admin = _admin(store)
+    admin = admin_of(store)
     names = [r.consumer for r in admin.list_cursors()]
     slices = [n for n in names if (found := split_name(n)) is not None and found[0] == consumer]
     working = slices or [n for n in names if n == consumer]
@@ -662,29 +524,10 @@ def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -
         raise ConfigError(f"the consumer {consumer!r} has no cursor yet, so there is nobody to ask; check its name")
     wanted = [snapshot_name(name) for name in working]
     for name in wanted:
-        position = _position(admin.find_cursor(name))
-        if position is not None and position.kind == _INITIAL and not position.is_done:
+        position = position_of(admin.find_cursor(name))
+        if position is not None and position.kind == INITIAL and not position.is_done:
             raise ConfigError(f"the initial snapshot {name!r} is not complete; wait for its end")
-    begin = str(_begin(stream.head_cursor(timedelta()), _INCREMENTAL))
+    begin = str(beginning(stream.head_cursor(timedelta()), INCREMENTAL))
     for name in wanted:
         admin.reset_cursor(name, begin, reason=reason)
     return wanted
-
-
-def _begin(head: str, kind: int) -> Position:
-    found = EventID.parse(head)
-    return Position(found.generation, found.exact_us, kind)
-
-
-def _position(record: CursorRecord | None) -> Position | None:
-    return None if record is None or not record.cursor else Position.parse(record.cursor)
-
-
-def _admin(store: CursorStore) -> CursorAdmin:
-    lacking = [name for name in ("find_cursor", "list_cursors", "reset_cursor") if not hasattr(store, name)]
-    if lacking:
-        raise ConfigError(
-            f"{type(store).__name__} has no {', '.join(lacking)}; snapshots need a store that implements "
-            "rscylla.abc.CursorAdmin"
-        )
-    return cast("CursorAdmin", store)
