@@ -5,8 +5,8 @@
     publisher    ``KafkaPublisher``: records to brokers
     exactly      ``TransactionalPublisher``: records, and cursors, in transactions; cursors: ``KafkaCursorStore``
     verdicts     what the Java connector says of properties
-    snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them; beside: how these keep their
-                 order; positions: how far snapshots are
+    snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them
+    positions    how far snapshots are; beside: how rows keep their place among changes
     offsets      the offsets of the Java connector, as cursors
     client       names of Java's producer as those of librdkafka; stores: files of TLS; topics: topics are created
 

@@ -63,7 +63,7 @@ from ..reflex import Spec, slice_name
 from ..reflex._meters import meters_for
 from ..reflex.patterns import run_forever
 from ..types import quote_name
-from .beside import Accompanied, Fresh, FreshJoint
+from .beside import Accompanied, Fresh, FreshJoint, RowMessage, Turns
 from .positions import (
     INCREMENTAL,
     INITIAL,
@@ -250,16 +250,16 @@ class _Rows:
         step = max(1, (high - done) // RANGES)
         while done < high:
             until = high if high - done < 2 * step else done + step
-            statement = self._prepare()
             last = done
             reader: RowReader | None = None
             columns: Any = None  # those of the page before
             self._partition = None
-            began = self._now()
-            found = pages(
-                self._session, statement, (done, until), doing=self._doing, clock=self._clock, stop=self._stop
-            )
             try:
+                statement = self._prepare()
+                began = self._now()
+                found = pages(
+                    self._session, statement, (done, until), doing=self._doing, clock=self._clock, stop=self._stop
+                )
                 while True:
                     asked = self._now()  # before the next page is requested
                     page = next(found, None)
@@ -414,11 +414,14 @@ class Snapshots:
             # In this order: a cursor without a snapshot would mean that none is missing.
             admin.reset_cursor(name, str(beginning(head, INITIAL)), reason="an initial snapshot begins")
             admin.reset_cursor(consumer, head, reason="an initial snapshot begins")
-        run_forever(self._spec(stream, store, consumer, self.publisher, None), stop=stop)
+        run_forever(self._spec(stream, store, consumer, self.publisher), stop=stop)
         return self.mode != "initial_only" and not stop.is_set()
 
-    def follow(self, stream: Stream, store: CursorStore, consumer: str, stop: Stop) -> None:
+    def follow(self, stream: Stream, store: CursorStore, consumer: str, stop: Stop, turns: Turns | None = None) -> None:
         """Take the snapshots that are requested, while the changes of the table are published. Blocks until *stop*.
+
+        Args:
+            turns: of the rows, for which changes wait; None: rows that took long to publish are read again.
 
         Raises:
             RunError: as ``run_forever``.
@@ -429,8 +432,9 @@ class Snapshots:
             position = position_of(admin.find_cursor(name))
             if position is not None and position.kind == INCREMENTAL and not position.is_done:
                 kind = FreshJoint if isinstance(self.publisher, JointPublisher) else Fresh
-                fresh = kind(self.publisher, clock, self.lag / 2)
-                run_forever(self._spec(stream, store, consumer, fresh, fresh.note), stop=stop)
+                run_forever(
+                    self._spec(stream, store, consumer, kind(self.publisher, clock, self.lag / 2, turns)), stop=stop
+                )
             clock.wait(stop, self.poll.total_seconds())
 
     def lane(self, stream: Stream, store: CursorStore, consumer: str) -> StreamFunc:
@@ -449,14 +453,7 @@ class Snapshots:
             return True
         return False
 
-    def _spec(
-        self,
-        stream: Stream,
-        store: CursorStore,
-        consumer: str,
-        publisher: Publisher,
-        note: Callable[[float], None] | None,
-    ) -> Spec:
+    def _spec(self, stream: Stream, store: CursorStore, consumer: str, publisher: Publisher) -> Spec:
         messages = DebeziumMessages(self.properties, clock=stream.clock)
         told, source, name = self.on_progress, str(stream), snapshot_name(consumer)
         if (sliced := split_name(consumer)) is not None:
@@ -472,9 +469,7 @@ class Snapshots:
 
         def make(event: Event) -> list[Message]:
             assert isinstance(event, SnapshotRow)
-            if note is not None:
-                note(event.read_at)
-            return messages.of_records([event.record])
+            return [RowMessage.of(message, event.read_at) for message in messages.of_records([event.record])]
 
         made = publishing(name, make, publisher, **self.options)
         return Spec(rows, store, made, clock=stream.clock)

@@ -14,8 +14,9 @@ import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla._slices import split_name
 from rscylla.abc import Message, PublishDone
+from rscylla.cdc.driver import ReadSession
 from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import ConfigError, InvalidCursor, RunError
+from rscylla.errors import ConfigError, InvalidCursor, PublishRejected, RunError
 from rscylla.kafka.snapshot import Mode, Position, Snapshots, request, snapshot_name
 from rscylla.publish import DebeziumMessages, publishing
 from rscylla.testing import ManualClock
@@ -425,6 +426,80 @@ def test_rows_that_waited_too_long_are_read_again(bench: Bench, monkeypatch: pyt
     bench.clock.on_wait = lambda seconds: bench.stop.set() if seconds == 5 else None
     bench.snapshots("never").follow(bench.stream(), bench.store, CONSUMER, bench.stop)
     assert [value["after"]["v"] for value in bench.sink.rows] == [2]
+
+
+def ops(bench: Bench) -> list[tuple[str, int]]:
+    return [(value["op"], value["after"]["v"]) for _, value in bench.sink.records if value is not None]
+
+
+def test_a_row_that_was_published_too_late_comes_again_where_nothing_holds_changes_back(bench: Bench) -> None:
+    bench.table()
+    bench.cql("INSERT INTO ks.t (pk, v) VALUES (1, 1)")
+    bench.store.set_cursor(CONSUMER, bench.stream().head_cursor(timedelta()))
+    request(bench.stream(), bench.store, CONSUMER, reason="test")
+
+    def full(messages: Sequence[Message]) -> None:
+        bench.sink.on_publish = lambda messages: None
+        bench.cql("UPDATE ks.t SET v = 2 WHERE pk = 1")
+        bench.follow()  # a program of its own publishes the changes meanwhile
+
+    bench.sink.on_publish = full
+    bench.clock.on_wait = lambda seconds: bench.stop.set() if seconds == 5 else None
+    bench.snapshots("never").follow(bench.stream(), bench.store, CONSUMER, bench.stop)
+    assert ops(bench)[-3:] == [("u", 2), ("r", 1), ("r", 2)]
+
+
+def test_rows_after_one_that_is_refused_are_fresh_too(bench: Bench) -> None:
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 1)" for n in range(3)))
+    bench.store.set_cursor(CONSUMER, bench.stream().head_cursor(timedelta()))
+    request(bench.stream(), bench.store, CONSUMER, reason="test")
+    refused: list[bytes | None] = []
+
+    def refuse(messages: Sequence[Message]) -> None:
+        if messages[0].topic == "dead":
+            if len(refused) == 1:  # the broker took its time to say so
+                bench.clock.advance(20)
+                bench.cql(*(f"UPDATE ks.t SET v = 2 WHERE pk = {n}" for n in range(3)))
+        elif not refused or messages[0].key == refused[0]:
+            refused.append(messages[0].key)
+            raise PublishRejected("no", index=0)
+
+    bench.sink.on_publish = refuse
+    bench.clock.on_wait = lambda seconds: bench.stop.set() if seconds == 5 else None
+    options = {"dead_letter": lambda message, why: message._replace(topic="dead")}
+    bench.snapshots("never", options=options).follow(bench.stream(), bench.store, CONSUMER, bench.stop)
+    others = [
+        value["after"]["v"] for key, value in bench.sink.records if value and key != json.loads(refused[0] or b"")
+    ]
+    assert (len(refused), others) == (2, [2, 2])
+
+
+@pytest.mark.parametrize("mode", ["initial", "never"])
+def test_a_column_that_goes_between_the_look_at_the_schema_and_the_query(
+    bench: Bench, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.table("pk int PRIMARY KEY, v int, extra int")
+    bench.cql(*(f"INSERT INTO ks.t (pk, v, extra) VALUES ({n}, 1, 1)" for n in range(50)))
+    prepare = ReadSession.prepare
+    dropped: list[str] = []
+
+    def prepared(session: ReadSession, statement: str, *args: Any, **more: Any) -> Any:
+        if "token(" in statement and "extra" in statement and not dropped:
+            dropped.append(statement)
+            bench.cql("ALTER TABLE ks.t DROP extra")
+        return prepare(session, statement, *args, **more)
+
+    monkeypatch.setattr(ReadSession, "prepare", prepared)
+    if mode == "initial":
+        bench.take()
+    else:
+        bench.store.set_cursor(CONSUMER, bench.stream().head_cursor(timedelta()))
+        request(bench.stream(), bench.store, CONSUMER, reason="test")
+        bench.clock.on_wait = lambda seconds: bench.stop.set() if seconds == 5 else None
+        bench.snapshots("never").follow(bench.stream(), bench.store, CONSUMER, bench.stop)
+    assert dropped
+    assert sorted(value["after"]["pk"] for value in bench.sink.rows) == list(range(50))
 
 
 def test_a_request_needs_somebody_who_works(bench: Bench) -> None:
