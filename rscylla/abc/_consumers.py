@@ -19,6 +19,7 @@ __all__ = [
     "Partitioned",
     "Resetter",
     "Run",
+    "RunAware",
     "Stopper",
     "WindowConsumer",
     "bulk_of",
@@ -137,6 +138,18 @@ def bulk_of(client: StreamClient, consumer: Consumer) -> tuple[BulkStreamClient,
     if not (overriding(client, "recv_many", "recv") and overriding(consumer, "consume_many", "consume")):
         return None
     return cast("BulkStreamClient", client), cast("BulkConsumer", consumer)
+
+
+@runtime_checkable
+class RunAware(Protocol):
+    """A consumer that works beside its events, such as in a thread of its own, and so has to know its run."""
+
+    def run_begins(self, run: Run, /) -> None:
+        """Called at the start of each run, before ``reset``. Work beside the events has to check the run's ``stop``.
+
+        ``Stop.check`` asks the lease, too, if there is one: call it right before each write, so that a process that was
+        paused, and has lost its lease, writes nothing any more. If this raises, the run ends.
+        """
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..abc import Resetter, Run, Stopper
+from ..abc import Resetter, Run, RunAware, Stopper
 from ..event import Event
 from ..reflex.metrics import ConsumerSeries
 from ..reflex.patterns._prefix import LOOK_AGAIN_S, Entry, Prefix
@@ -161,6 +161,10 @@ class Bridge:
 
     def begin(self, run: Run) -> None:
         self._work = _Work(run, self._buffer, self._wake, self._flush)
+
+    def run_begins(self, run: Run) -> None:
+        if isinstance(self._inner, RunAware):
+            self._inner.run_begins(run)
 
     def reset(self) -> None:
         if isinstance(self._inner, Resetter):

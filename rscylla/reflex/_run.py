@@ -20,6 +20,7 @@ from ..abc import (
     Consumer,
     LastEvent,
     Resetter,
+    RunAware,
     StreamClient,
     Window,
     WindowConsumer,
@@ -76,6 +77,8 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     check_threads_can_drive(spec.consumer)
     consumer.begin(this)
     this.begun = True
+    if isinstance(spec.consumer, RunAware):
+        spec.consumer.run_begins(this)
     if isinstance(spec.consumer, Resetter):
         spec.consumer.reset()  # before the cursor is read: a reset may finish earlier work, which moves the cursor
     this.stage = "get_cursor"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..abc import Committing, Consumer, Resetter, Run, Stopper, WindowConsumer
+from ..abc import Committing, Consumer, Resetter, Run, RunAware, Stopper, WindowConsumer
 from ..errors import ConfigError
 from ..event import Event
 from .consumer import check_threads_can_drive
@@ -12,7 +12,7 @@ __all__ = ["Wrapper"]
 
 
 class Wrapper:
-    """Wraps *inner*, keeps its name and metrics, and passes ``reset`` and ``stop`` on to it.
+    """Wraps *inner*, keeps its name and metrics, and passes ``run_begins``, ``reset``, and ``stop`` on to it.
 
     Raises:
         ConfigError: *inner* is not a consumer, finishes events after ``consume`` returns, or handles them in an event
@@ -50,6 +50,10 @@ class Wrapper:
         """The metrics of the inner consumer. Raises ``AttributeError`` if it has none."""
         found: ConsumerSeries = self._inner.series  # type: ignore[attr-defined]
         return found
+
+    def run_begins(self, run: Run) -> None:
+        if isinstance(self._inner, RunAware):
+            self._inner.run_begins(run)
 
     def reset(self) -> None:
         if isinstance(self._inner, Resetter):

@@ -179,6 +179,11 @@ class _Batch(Deferred[_Batches]):
     def open(self, run: Run) -> _Batches:
         return _Batches(self._deliver, run, self._limits, self.name)
 
+    def run_begins(self, run: Run) -> None:
+        super().run_begins(run)
+        if self._fallback is not None:
+            self._fallback.run_begins(run)
+
     def reset(self) -> None:
         super().reset()
         if self._fallback is not None:

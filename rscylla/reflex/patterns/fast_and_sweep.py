@@ -21,6 +21,7 @@ from ...abc import (
     CursorStore,
     Resetter,
     Run,
+    RunAware,
     Stopper,
     StreamClient,
     StreamFunc,
@@ -235,6 +236,10 @@ class _LaneConsumer:
     @property
     def name(self) -> str:
         return self._name
+
+    def run_begins(self, run: Run) -> None:
+        if isinstance(self._shared.consumer, RunAware):
+            self._shared.consumer.run_begins(run)
 
     def reset(self) -> None:
         self._shared.enter(self._name)

@@ -565,6 +565,28 @@ def test_the_metrics_of_the_fast_lane_stand_beside_the_consumers() -> None:
     assert bench.value("rscylla_consumed_events_total") == 1
 
 
+def test_a_consumer_that_works_beside_its_events_is_told_of_the_runs_of_both_lanes() -> None:
+    clock, told = ManualClock(), list[str]()
+
+    class Aware(RecordingConsumer):
+        def run_begins(self, run: Any) -> None:
+            told.append(run.consumer)
+
+    lanes = fast_and_sweep(
+        LateLog(clock),
+        FakeCursorStore(order=cursor_text),
+        Aware("aware"),
+        StreamToHead(),
+        order=cursor_text,
+        clock=clock,
+        registry=CollectorRegistry(),
+    )
+    for lane in (lanes.fast, lanes.sweep):
+        with pytest.raises(HeadReached):
+            run(lane)
+    assert told == [lanes.fast.name, lanes.sweep.name]
+
+
 def test_the_consumer_gets_one_event_at_a_time_and_is_reset_and_stopped_once() -> None:
     clock = ManualClock()
     log = LateLog(clock)
