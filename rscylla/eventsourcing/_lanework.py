@@ -1,0 +1,314 @@
+"""``LaneWork``: what a lane of a projection does in one run."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from .._retry import Backoff, retry
+from .._slices import Slice, split_name
+from ..abc import Run
+from ..clock import InnerStop
+from ..errors import RscyllaError, Stopped, VersionGap
+from .abc import Built, TokenRange
+from .envelope import AggregateID, Envelope, EventRecord
+
+if TYPE_CHECKING:
+    from .projections import Projector
+
+__all__ = ["LaneWork", "tokens_of"]
+
+log = logging.getLogger("rscylla.eventsourcing")
+
+LOCKS: Final = 64
+"""Aggregates share so many locks: those that share one wait for each other."""
+
+KNOWN: Final = 10_000
+"""How many versions a lane remembers, so that it does not ask for the version before each event."""
+
+SAVE_S: Final = 5.0
+"""How often the progress of a scan is saved."""
+
+WAIT_S: Final = 0.02
+TOO_LONG: Final = 3000
+"""How often a lane looks whether its stream is open, and after how many times it says so."""
+
+AFTER_FAILURE = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=30))
+
+
+class LaneWork:
+    """What a lane does in one run: it applies events, and its thread scans for the build that is being made."""
+
+    def __init__(self, projector: Projector, lane: str, is_open: Callable[[], bool]) -> None:
+        self._is_open = is_open
+        self._projector = projector
+        self._projection = projector.projection
+        self._lane = lane
+        self._stop = InnerStop(None)
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._guard = threading.Lock()  # of the fields below
+        self._built = Built()
+        self._known: OrderedDict[tuple[int, AggregateID], int] = OrderedDict()
+        self._left: dict[AggregateID, int] = {}  # versions that came too early, and are left to the scan
+        self._scanning = 0  # the build that is scanned for
+        self._retired: tuple[int, float] | None = None
+        self._has_begun = False  # an event has come
+        self._thread = threading.Thread(target=self._watch, name=f"rscylla-build-{lane}", daemon=True)
+
+    def start(self) -> None:
+        self.look()
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # ------------------------------------------------------------ events of the log
+
+    def apply(self, envelope: Envelope[Any], run: Run | None) -> None:
+        """Apply an event of the log to the builds that there are."""
+        self._has_begun = True
+        failed: Exception | None = None
+        with self._lock_of(envelope.aggregate):
+            built = self._built
+            # The one that queries read comes last: what it shows is still shown after the other has taken its place.
+            for build in filter(None, (built.building, built.active)):
+                try:
+                    self._apply(build, envelope, run, scanning=build == self._scanning)
+                except Exception as error:  # noqa: BLE001 - raised below, after the other build
+                    if not self._is_gone(build):
+                        failed = error
+        if failed is not None:
+            raise failed
+        self._projector.applied()
+
+    def _is_gone(self, build: int) -> bool:
+        """Return whether *build* was given up, or replaced and dropped, and its tables with it."""
+        built = self._projector.find_builds(fresh=True)
+        return build not in (built.active, built.building)
+
+    def _apply(self, build: int, envelope: Envelope[Any], run: Run | None, *, scanning: bool) -> None:
+        aggregate, version = envelope.aggregate, envelope.version
+        known = self._version(build, aggregate)
+        if version <= known:
+            return
+        if version > known + 1:
+            if scanning:
+                with self._guard:
+                    if self._scanning == build:
+                        self._left[aggregate] = max(version, self._left.get(aggregate, 0))
+                        return
+            self._gap(build, aggregate, known, version, run)
+            return
+        self._apply_next(build, envelope)
+
+    def _gap(self, build: int, aggregate: AggregateID, known: int, version: int, run: Run | None) -> None:
+        what = f"projection {self._projector.name}, build {build}: event {version} of {aggregate} came after {known}"
+        if not self._projector.fills:
+            raise VersionGap(f"{what}; the events between are missing", expected=known + 1, actual=version)
+        log.warning("%s; the events between are read from the store", what)
+        if run is not None:
+            run.count("version_gaps")
+        self._fill(build, aggregate, version)
+
+    def _fill(self, build: int, aggregate: AggregateID, version: int) -> None:
+        """Apply the events of *aggregate* that the store has, up to *version* at least."""
+        known = self._version(build, aggregate)
+        for record in self._projector.store.read(aggregate, known):
+            self._apply_next(build, self._decoded(record, known + 1))
+            known = record.version
+        if known < version:
+            raise VersionGap(
+                f"the store lacks event {known + 1} of {aggregate}, but the log has event {version}; read with a "
+                "consistency that sees all writes",
+                expected=known + 1,
+                actual=version,
+            )
+
+    def _decoded(self, record: EventRecord, expected: int) -> Envelope[Any]:
+        if record.version != expected:
+            raise VersionGap(
+                f"the store lacks event {expected} of {record.aggregate}", expected=expected, actual=record.version
+            )
+        return self._projector.decode(record)
+
+    def _apply_next(self, build: int, envelope: Envelope[Any]) -> None:
+        key = build, envelope.aggregate
+        with self._guard:
+            self._known.pop(key, None)  # if this fails, the version is asked for again
+        self._projection.apply(build, envelope)
+        self._remember(key, envelope.version)
+
+    def _version(self, build: int, aggregate: AggregateID) -> int:
+        key = build, aggregate
+        with self._guard:
+            found = self._known.get(key)
+        if found is None:
+            found = self._projection.version(build, aggregate)
+            self._remember(key, found)
+        return found
+
+    def _remember(self, key: tuple[int, AggregateID], version: int) -> None:
+        with self._guard:
+            self._known[key] = version
+            self._known.move_to_end(key)
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+
+    def _lock_of(self, aggregate: AggregateID) -> threading.Lock:
+        return self._locks[hash(aggregate) % LOCKS]
+
+    # ------------------------------------------------------------ builds
+
+    def look(self, *, fresh: bool = True, scans: bool = True) -> None:
+        """Learn which builds there are. From the return on, events are applied to all of them."""
+        built = self._projector.find_builds(fresh=fresh)
+        now = self._built
+        for build in (built.active, built.building):
+            if build and build not in (now.active, now.building):
+                self._projection.prepare(build)
+        with self._guard:
+            if built.building != self._scanning:
+                self._scanning = built.building if scans and not self._is_scanned(built) else 0
+                self._left.clear()
+            self._built = built
+        if built.active != now.active:
+            self._projector.applied()
+
+    def _await_stream(self) -> None:
+        """Wait until the lane's stream is open: it may begin at the head, and the scan has to see all before that."""
+        waited = 0
+        while not (self._has_begun or self._is_open() or self._projector.clock.wait(self._stop, WAIT_S)):
+            waited += 1
+            if waited == TOO_LONG:
+                log.warning(
+                    'projection "%s": lane "%s" does not look after its builds until its stream is open, or an event '
+                    "comes; if it is open, give the consumer the registry= of its Spec",
+                    *(self._projector.name, self._lane),
+                )
+
+    def _watch(self) -> None:
+        self._await_stream()
+        while not self._stop.is_set():
+            try:
+                retry(
+                    self._step,
+                    backoff=AFTER_FAILURE,
+                    clock=self._projector.clock,
+                    stop=self._stop,
+                    again=lambda error: not isinstance(error, Stopped),
+                    waiting=self._failed,
+                )
+            except Stopped:
+                return
+            self._projector.clock.wait(self._stop, self._projector.look_s)
+
+    def _failed(self, error: Exception, failures: int, seconds: float) -> None:
+        # The live build goes on: only the one that is being made waits.
+        named = error if isinstance(error, RscyllaError) else type(error).__name__
+        log.warning(
+            'projection "%s": lane "%s" could not look after its builds (%s); again in %.3g s',
+            *(self._projector.name, self._lane, named, seconds),
+            exc_info=log.isEnabledFor(logging.DEBUG),
+        )
+
+    def _step(self) -> None:
+        self.look(fresh=False)
+        built = self._built
+        if self._scanning:
+            self._scan(built)
+        if built.building and self._all_scanned(self._projector.find_builds(fresh=True)):
+            if self._projector.builds.activate(self._projector.name, built.building):
+                log.info('projection "%s": build %d is active', self._projector.name, built.building)
+            self.look()
+        self._drop_retired()
+
+    def _drop_retired(self) -> None:
+        retired, now = self._built.retired, self._projector.clock.monotonic()
+        if not retired:
+            self._retired = None
+        elif self._retired is None or self._retired[0] != retired:
+            self._retired = retired, now
+        elif now - self._retired[1] >= self._projector.keep_s:
+            for lock in self._locks:  # what this lane was applying when it learned of the switch is done then
+                with lock:
+                    pass
+            self._projection.drop(retired)
+            self._projector.builds.dropped(self._projector.name, retired)
+
+    # ------------------------------------------------------------ scanning
+
+    def _part(self) -> TokenRange:
+        """Return the tokens of the lane's aggregates."""
+        found = split_name(self._lane)
+        return TokenRange() if found is None else tokens_of(found[1])
+
+    def _rest(self, built: Built) -> TokenRange:
+        part = self._part()
+        return TokenRange(min(max(part.low, built.rest.get(self._lane, part.low)), part.high), part.high)
+
+    def _is_scanned(self, built: Built) -> bool:
+        return built.rest.get(self._lane) == self._part().high
+
+    def _all_scanned(self, built: Built) -> bool:
+        """Return whether all lanes that share the work with this one have scanned their parts."""
+        found = split_name(self._lane)
+        if found is None:
+            return self._is_scanned(built)
+        consumer, mine = found
+        lanes = (Slice(index, mine.count) for index in range(mine.count))
+        return all(built.rest.get(each.name(consumer)) == tokens_of(each).high for each in lanes)
+
+    def _scan(self, built: Built) -> None:
+        build, part = built.building, self._rest(built)
+        saved = self._projector.clock.monotonic()
+        for page in self._projector.store.scan(part):
+            for aggregate, records in itertools.groupby(page.records, lambda record: record.aggregate):
+                self._stop.check()
+                self._apply_scanned(build, aggregate, records)
+            now = self._projector.clock.monotonic()
+            if page.rest is not None and now - saved >= SAVE_S:
+                saved = now
+                if not self._projector.builds.scanned(self._projector.name, build, self._lane, page.rest.low):
+                    return  # it was given up
+        while True:
+            with self._guard:
+                left = next(iter(self._left), None)
+                if left is None:
+                    self._scanning = 0  # from now on, a version that is missing is missed
+                    break
+            with self._lock_of(left):
+                self._catch_up(build, left)
+        self._projector.builds.scanned(self._projector.name, build, self._lane, part.high)
+
+    def _apply_scanned(self, build: int, aggregate: AggregateID, records: Iterable[EventRecord]) -> None:
+        with self._lock_of(aggregate):
+            known = self._version(build, aggregate)
+            for record in records:
+                if record.version > known:
+                    self._apply_next(build, self._decoded(record, known + 1))
+                    known = record.version
+            # What the page was too old for has come by the log meanwhile.
+            self._catch_up(build, aggregate)
+
+    def _catch_up(self, build: int, aggregate: AggregateID) -> None:
+        """Apply the events of *aggregate* that were left to the scan. The lock of the aggregate is held."""
+        with self._guard:
+            left = self._left.get(aggregate, 0)
+        if left > self._version(build, aggregate):
+            self._fill(build, aggregate, left)
+        with self._guard:
+            self._left.pop(aggregate, None)
+
+
+def tokens_of(part: Slice) -> TokenRange:
+    """Return the tokens of a slice."""
+    tokens, half = 1 << 64, 1 << 63
+    first, after = (-(-n * tokens // part.count) - half for n in (part.index, part.index + 1))
+    return TokenRange(max(first - 1, -half), after - 1)
