@@ -6,12 +6,14 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol, runtime_checkable
 
 from .errors import Stopped
 
-__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock", "monotonic_of", "wall_ns_of"]
+__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock", "check_fence", "fenced", "monotonic_of", "wall_ns_of"]
 
 LOOK_S = 0.5
 """How often a wait of the main thread looks for signals.
@@ -43,6 +45,10 @@ class Stop:
 
     def is_set(self) -> bool:
         return self._set
+
+    def is_over(self) -> bool:
+        """Return whether nothing may be written any more for what the signal stops: its lease was lost."""
+        return False
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the signal is set, at most *seconds* of real time; return whether it is set."""
@@ -112,6 +118,9 @@ class InnerStop(Stop):
     def is_set(self) -> bool:
         return self._set or self._outer.is_set()  # asked, because a lease's signal knows before it calls back
 
+    def is_over(self) -> bool:
+        return self._outer.is_over()
+
     def wait(self, seconds: float | None = None) -> bool:
         return super().wait(seconds) or self._outer.is_set()
 
@@ -132,6 +141,30 @@ def _both(outer: Callable[[], None], inner: Stop) -> Callable[[], None]:
         inner.check_flag()
 
     return check
+
+
+_fence: ContextVar[Stop | None] = ContextVar("rscylla_fence", default=None)
+
+
+@contextmanager
+def fenced(stop: Stop) -> Iterator[None]:
+    """Let ``check_fence`` ask *stop* in this context, and in copies of it."""
+    token = _fence.set(stop)
+    try:
+        yield
+    finally:
+        _fence.reset(token)
+
+
+def check_fence() -> None:
+    """Raise ``Stopped`` if this context works for a run whose lease was lost. Called before each request to a database.
+
+    So a process that was paused writes nothing for an event that others have taken over, even if it is in the middle of
+    it. A stop alone is no reason: the event in progress is finished.
+    """
+    stop = _fence.get()
+    if stop is not None and stop.is_over():
+        raise Stopped("the lease is over")
 
 
 @runtime_checkable

@@ -43,7 +43,7 @@ from .._decoder import compiled
 from .._drivererrors import one_line, translate
 from .._retry import retry
 from .._streamid import token_of
-from ..clock import Stop
+from ..clock import Stop, check_fence
 from ..errors import (
     ConfigError,
     Stopped,
@@ -316,7 +316,10 @@ class _MetadataRead(SimpleStatement):  # type: ignore[misc]
 
 
 def _on_request(future: Any) -> None:
-    """Set how the answer to one of our own requests is decoded. Other requests are not changed."""
+    """Set how the answer to one of our own requests is decoded. Other requests are not changed.
+
+    A request for a run whose lease was lost is not sent: what it writes could replace what others have written since.
+    """
     query = future.query
     if isinstance(query, BoundRead):
         future._protocol_handler = query.handler  # noqa: SLF001 - the purpose of the hook
@@ -324,6 +327,8 @@ def _on_request(future: Any) -> None:
         future.message.skip_meta = False  # each page must describe its own columns, because the table may change
     elif isinstance(query, _MetadataRead):
         future.row_factory = tuple_factory
+    else:
+        check_fence()
 
 
 def _boxed(_names: Any, page: Any) -> list[Any]:

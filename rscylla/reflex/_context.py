@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import attrs
 
 from ..abc import CursorStore, Fate, StreamClient, saver_of
-from ..clock import Clock, InnerStop, Stop, SystemClock
+from ..clock import Clock, InnerStop, Stop, SystemClock, fenced
 from ..errors import Stopped
 from ..event import Event
 from ._spec import Spec
@@ -101,7 +101,7 @@ class Run:
         # A copy, because threads of one run work on different events; failures and the stop are shared.
         run = attrs.evolve(self, event=event)
         activity = self.series.activity
-        with log_context(run):
+        with log_context(run), fenced(self.stop):
             activity.begin(self.clock, event)
             try:
                 yield run

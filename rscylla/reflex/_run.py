@@ -30,7 +30,7 @@ from ..abc import (
     last_event_of,
     receiver_of,
 )
-from ..clock import Stop, monotonic_of
+from ..clock import Stop, fenced, monotonic_of
 from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
 from ._context import Failure, Run
@@ -55,7 +55,8 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
     this = Run.of(spec, stop or Stop())
     with log_context(this):
         try:
-            _drive(spec, this)
+            with fenced(this.stop):
+                _drive(spec, this)
         except BaseException as error:
             try:
                 failed = _clean_up(spec, this)
