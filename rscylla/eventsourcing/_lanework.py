@@ -1,20 +1,20 @@
-"""``LaneWork``: what a lane of a projection does in one run."""
+"""``LaneWork``: what a lane of a projection does in one run: it applies events, and scans for a build."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from .._retry import Backoff, retry
 from .._slices import Slice, split_name
 from ..abc import Run
-from ..clock import InnerStop
-from ..errors import RscyllaError, Stopped, VersionGap
+from ..clock import Stop, fenced
+from ..errors import EventStoreError, RscyllaError, Stopped, VersionGap
 from .abc import Built, TokenRange
 from .envelope import AggregateID, Envelope, EventRecord
 
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["LaneWork", "tokens_of"]
 
 log = logging.getLogger("rscylla.eventsourcing")
-
-LOCKS: Final = 64
-"""Aggregates share so many locks: those that share one wait for each other."""
-
-KNOWN: Final = 10_000
-"""How many versions a lane remembers, so that it does not ask for the version before each event."""
 
 SAVE_S: Final = 5.0
 """How often the progress of a scan is saved."""
@@ -42,18 +36,23 @@ AFTER_FAILURE = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(s
 
 
 class LaneWork:
-    """What a lane does in one run: it applies events, and its thread scans for the build that is being made."""
+    """What a lane does in one run: it applies events, and its thread scans for the build that is being made.
 
-    def __init__(self, projector: Projector, lane: str, is_open: Callable[[], bool]) -> None:
+    Args:
+        stop: of the run, so of the lease that the lane runs under: checked right before each write.
+    """
+
+    def __init__(self, projector: Projector, lane: str, is_open: Callable[[], bool], stop: Stop) -> None:
+        self.run_stop = stop
+        """Of another run, once the lanes that share a consumer have begun one."""
         self._is_open = is_open
         self._projector = projector
         self._projection = projector.projection
+        self._applier = projector.applier
         self._lane = lane
-        self._stop = InnerStop(None)
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._stop = Stop()
         self._guard = threading.Lock()  # of the fields below
         self._built = Built()
-        self._known: OrderedDict[tuple[int, AggregateID], int] = OrderedDict()
         self._left: dict[AggregateID, int] = {}  # versions that came too early, and are left to the scan
         self._scanning = 0  # the build that is scanned for
         self._retired: tuple[int, float] | None = None
@@ -69,21 +68,27 @@ class LaneWork:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def _check(self) -> None:
+        """Raise ``Stopped`` if the thread has to end, or this process may not write any more."""
+        self._stop.check()
+        self.run_stop.check()
+
     # ------------------------------------------------------------ events of the log
 
-    def apply(self, envelope: Envelope[Any], run: Run | None) -> None:
+    def apply(self, envelope: Envelope[Any], run: Run) -> None:
         """Apply an event of the log to the builds that there are."""
         self._has_begun = True
         failed: Exception | None = None
-        with self._lock_of(envelope.aggregate):
-            built = self._built
-            # The one that queries read comes last: what it shows is still shown after the other has taken its place.
-            for build in filter(None, (built.building, built.active)):
-                try:
-                    self._apply(build, envelope, run, scanning=build == self._scanning)
-                except Exception as error:  # noqa: BLE001 - raised below, after the other build
-                    if not self._is_gone(build):
-                        failed = error
+        built = self._built
+        # The one that queries read comes last: what it shows is still shown after the other has taken its place.
+        for build in filter(None, (built.building, built.active)):
+            try:
+                self._apply(build, envelope, run)
+            except Stopped:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised below, after the other build
+                if not self._is_gone(build):
+                    failed = error
         if failed is not None:
             raise failed
         self._projector.applied()
@@ -93,76 +98,37 @@ class LaneWork:
         built = self._projector.find_builds(fresh=True)
         return build not in (built.active, built.building)
 
-    def _apply(self, build: int, envelope: Envelope[Any], run: Run | None, *, scanning: bool) -> None:
-        aggregate, version = envelope.aggregate, envelope.version
-        known = self._version(build, aggregate)
-        if version <= known:
-            return
-        if version > known + 1:
-            if scanning:
-                with self._guard:
-                    if self._scanning == build:
-                        self._left[aggregate] = max(version, self._left.get(aggregate, 0))
-                        return
-            self._gap(build, aggregate, known, version, run)
-            return
-        self._apply_next(build, envelope)
+    def _apply(self, build: int, envelope: Envelope[Any], run: Run) -> None:
+        def check() -> None:
+            run.stop.check()
+            if build not in (self._built.active, self._built.building):
+                raise EventStoreError(f"build {build} of projection {self._projector.name} is not made any more")
 
-    def _gap(self, build: int, aggregate: AggregateID, known: int, version: int, run: Run | None) -> None:
-        what = f"projection {self._projector.name}, build {build}: event {version} of {aggregate} came after {known}"
+        self._applier.bring(
+            build,
+            envelope.record,
+            check,
+            envelope=envelope,
+            missing=lambda shown: self._missing(build, envelope.record, shown, run),
+        )
+
+    def _missing(self, build: int, record: EventRecord, shown: int, run: Run) -> bool:
+        """Return whether to apply the events between *shown* and *record* now, which came too early."""
+        with self._guard:
+            built, aggregate = self._built, record.aggregate
+            if self._scanning == build:
+                self._left[aggregate] = max(record.version, self._left.get(aggregate, 0))
+                return False
+        if build == built.building and not self._is_scanned(built):
+            return True  # a replay of dead letters, beside the scan
+        what = f"projection {self._projector.name}, build {build}: event {record.version} of {aggregate} came after"
         if not self._projector.fills:
-            raise VersionGap(f"{what}; the events between are missing", expected=known + 1, actual=version)
-        log.warning("%s; the events between are read from the store", what)
-        if run is not None:
-            run.count("version_gaps")
-        self._fill(build, aggregate, version)
-
-    def _fill(self, build: int, aggregate: AggregateID, version: int) -> None:
-        """Apply the events of *aggregate* that the store has, up to *version* at least."""
-        known = self._version(build, aggregate)
-        for record in self._projector.store.read(aggregate, known):
-            self._apply_next(build, self._decoded(record, known + 1))
-            known = record.version
-        if known < version:
             raise VersionGap(
-                f"the store lacks event {known + 1} of {aggregate}, but the log has event {version}; read with a "
-                "consistency that sees all writes",
-                expected=known + 1,
-                actual=version,
+                f"{what} {shown}; the events between are missing", expected=shown + 1, actual=record.version
             )
-
-    def _decoded(self, record: EventRecord, expected: int) -> Envelope[Any]:
-        if record.version != expected:
-            raise VersionGap(
-                f"the store lacks event {expected} of {record.aggregate}", expected=expected, actual=record.version
-            )
-        return self._projector.decode(record)
-
-    def _apply_next(self, build: int, envelope: Envelope[Any]) -> None:
-        key = build, envelope.aggregate
-        with self._guard:
-            self._known.pop(key, None)  # if this fails, the version is asked for again
-        self._projection.apply(build, envelope)
-        self._remember(key, envelope.version)
-
-    def _version(self, build: int, aggregate: AggregateID) -> int:
-        key = build, aggregate
-        with self._guard:
-            found = self._known.get(key)
-        if found is None:
-            found = self._projection.version(build, aggregate)
-            self._remember(key, found)
-        return found
-
-    def _remember(self, key: tuple[int, AggregateID], version: int) -> None:
-        with self._guard:
-            self._known[key] = version
-            self._known.move_to_end(key)
-            if len(self._known) > KNOWN:
-                self._known.popitem(last=False)
-
-    def _lock_of(self, aggregate: AggregateID) -> threading.Lock:
-        return self._locks[hash(aggregate) % LOCKS]
+        log.warning("%s %d; the events between are read from the store", what, shown)
+        run.count("version_gaps")
+        return True
 
     # ------------------------------------------------------------ builds
 
@@ -196,7 +162,8 @@ class LaneWork:
     def _watch(self) -> None:
         self._await_stream()
         while not self._stop.is_set():
-            try:
+            # Stopped: the run is over. The thread ends when the lane does: another one may share its consumer.
+            with suppress(Stopped), fenced(self.run_stop):
                 retry(
                     self._step,
                     backoff=AFTER_FAILURE,
@@ -205,8 +172,6 @@ class LaneWork:
                     again=lambda error: not isinstance(error, Stopped),
                     waiting=self._failed,
                 )
-            except Stopped:
-                return
             self._projector.clock.wait(self._stop, self._projector.look_s)
 
     def _failed(self, error: Exception, failures: int, seconds: float) -> None:
@@ -219,11 +184,13 @@ class LaneWork:
         )
 
     def _step(self) -> None:
+        self._check()
         self.look(fresh=False)
         built = self._built
         if self._scanning:
             self._scan(built)
         if built.building and self._all_scanned(self._projector.find_builds(fresh=True)):
+            self._check()
             if self._projector.builds.activate(self._projector.name, built.building):
                 log.info('projection "%s": build %d is active', self._projector.name, built.building)
             self.look()
@@ -236,9 +203,8 @@ class LaneWork:
         elif self._retired is None or self._retired[0] != retired:
             self._retired = retired, now
         elif now - self._retired[1] >= self._projector.keep_s:
-            for lock in self._locks:  # what this lane was applying when it learned of the switch is done then
-                with lock:
-                    pass
+            self._applier.settle()  # what this lane was applying when it learned of the switch is done then
+            self._check()
             self._projection.drop(retired)
             self._projector.builds.dropped(self._projector.name, retired)
 
@@ -269,13 +235,13 @@ class LaneWork:
         build, part = built.building, self._rest(built)
         saved = self._projector.clock.monotonic()
         for page in self._projector.store.scan(part):
+            self._check()
             for aggregate, records in itertools.groupby(page.records, lambda record: record.aggregate):
-                self._stop.check()
                 self._apply_scanned(build, aggregate, records)
             now = self._projector.clock.monotonic()
             if page.rest is not None and now - saved >= SAVE_S:
                 saved = now
-                if not self._projector.builds.scanned(self._projector.name, build, self._lane, page.rest.low):
+                if not self._saved(build, page.rest.low) and self._is_gone(build):
                     return  # it was given up
         while True:
             with self._guard:
@@ -283,28 +249,32 @@ class LaneWork:
                 if left is None:
                     self._scanning = 0  # from now on, a version that is missing is missed
                     break
-            with self._lock_of(left):
-                self._catch_up(build, left)
-        self._projector.builds.scanned(self._projector.name, build, self._lane, part.high)
+            self._catch_up(build, left)
+        self._saved(build, part.high)
+
+    def _saved(self, build: int, rest: int) -> bool:
+        self._check()
+        return self._projector.builds.scanned(self._projector.name, build, self._lane, rest)
 
     def _apply_scanned(self, build: int, aggregate: AggregateID, records: Iterable[EventRecord]) -> None:
-        with self._lock_of(aggregate):
-            known = self._version(build, aggregate)
-            for record in records:
-                if record.version > known:
-                    self._apply_next(build, self._decoded(record, known + 1))
-                    known = record.version
-            # What the page was too old for has come by the log meanwhile.
-            self._catch_up(build, aggregate)
+        shown = 0
+        for record in records:
+            self._check()
+            if record.version > shown:
+                shown = self._applier.bring(build, record, self._check)
+        # What the page was too old for has come by the log meanwhile.
+        self._catch_up(build, aggregate)
 
     def _catch_up(self, build: int, aggregate: AggregateID) -> None:
-        """Apply the events of *aggregate* that were left to the scan. The lock of the aggregate is held."""
-        with self._guard:
-            left = self._left.get(aggregate, 0)
-        if left > self._version(build, aggregate):
-            self._fill(build, aggregate, left)
-        with self._guard:
-            self._left.pop(aggregate, None)
+        """Apply the events of *aggregate* that were left to the scan."""
+        is_shown = True
+        while left := self._left.get(aggregate, 0):
+            with self._applier.exclusively(aggregate):  # so that no other one is left meanwhile
+                if not is_shown or self._applier.shown(build, aggregate) >= self._left[aggregate]:
+                    with self._guard:
+                        del self._left[aggregate]
+                    return
+            is_shown = self._applier.fill(build, aggregate, left, self._check)
 
 
 def tokens_of(part: Slice) -> TokenRange:

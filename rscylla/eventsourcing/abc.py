@@ -152,13 +152,21 @@ class Projection(Protocol):
         """Create what *build* needs, such as tables. Called before anything else of it, and again at each start."""
 
     def version(self, build: int, aggregate: AggregateID, /) -> int:
-        """Return the version of the last event of *aggregate* that *build* shows; 0 if there is none."""
+        """Return the version of the last event of *aggregate* that *build* shows; 0 if there is none.
+
+        Asked before each event, which it decides about: read it where ``apply`` writes it, at a consistency that sees
+        all of its writes.
+        """
 
     def apply(self, build: int, envelope: Envelope[Any], /) -> None:
         """Bring *build* to the event, and the version of its aggregate with it.
 
-        The event is the one after ``version``. If the version is saved last, or in one batch with the rest, a crash at
-        any point leads to the same call again. What is not idempotent, such as a sum, needs the batch.
+        The event is the one after ``version``. If the version is saved last, or in one write with the rest, a crash at
+        any point leads to the same call again. What is not idempotent, such as a sum, needs the one write.
+
+        A write can arrive late, when others have gone on: let each carry the version of its event, as its timestamp
+        (``USING TIMESTAMP``) or in a condition (``IF version = ...``), so that it never replaces a newer one. Requests
+        that are made here raise ``Stopped`` if the lease of the lane was lost; let it through.
         """
 
     def drop(self, build: int, /) -> None:

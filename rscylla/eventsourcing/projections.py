@@ -6,9 +6,9 @@ lane begins to apply events to the new build before it begins to scan. So an eve
 comes to its aggregate, or the lane applies it later; there is no second reader of the log, and no moment to hit. When
 all lanes have scanned their parts, the new build is at the very point of the active one, and takes its place.
 
-Whether an event was applied is known by the version of its aggregate in the build. One that was is skipped. One that
-comes too early is left to the scan while there is one; otherwise versions are missing, which is logged and counted, and
-the missing events are read from the store.
+Whether an event was applied is known by the version of its aggregate that the build shows, which is asked each time.
+One that was is skipped. One that comes too early is left to the scan while there is one; otherwise versions are missing,
+which is logged and counted, and the missing events are read from the store.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError
 from ..event import Event
 from ..reflex import Consumer
+from ._applying import Applier
 from ._lanework import LaneWork
 from .abc import BuildStore, Built, EventStore, Projection
 from .envelope import AggregateID, Envelope, EventRecord
@@ -81,6 +82,7 @@ class Projector:
         self.look_s = look_every.total_seconds()
         self.keep_s = keep_retired.total_seconds()
         self.clock = clock or SystemClock()
+        self.applier = Applier(projection, store, decode)
         self._changed = threading.Condition()
         self._found: tuple[float, Built] | None = None
 
@@ -179,12 +181,18 @@ class _Projecting(Consumer):
         super().__init__(name, self._apply_event, **options)
         self._projector = projector
         self._work: LaneWork | None = None
+        self._run_stop = Stop()
+
+    def run_begins(self, run: Run) -> None:
+        self._run_stop = run.stop
+        if self._work is not None:
+            self._work.run_stop = run.stop
 
     def reset(self) -> None:
         super().reset()
         self.stop()
         # Before the cursor is read, so that no event is applied without knowing the builds.
-        self._work = LaneWork(self._projector, self.name, lambda: self.series.is_open)
+        self._work = LaneWork(self._projector, self.name, lambda: self.series.is_open, self._run_stop)
         self._work.start()
 
     def stop(self) -> None:
@@ -198,6 +206,6 @@ class _Projecting(Consumer):
             return
         work = self._work
         if work is None:  # called directly, such as by a replay of dead letters
-            work = LaneWork(self._projector, self.name, lambda: True)
+            work = LaneWork(self._projector, self.name, lambda: True, run.stop)
             work.look(scans=False)
         work.apply(self._projector.decode(record), run)
