@@ -7,8 +7,8 @@ comes to its aggregate, or the lane applies it later; there is no second reader 
 all lanes have scanned their parts, the new build is at the very point of the active one, and takes its place.
 
 Whether an event was applied is known by the version of its aggregate that the build shows, which is asked each time.
-One that was is skipped. One that comes too early is left to the scan while there is one; otherwise versions are missing,
-which is logged and counted, and the missing events are read from the store.
+One that was is skipped. One that comes too early is left to the scan while there is one; otherwise versions are
+missing, which is logged and counted, and the missing events are read from the store.
 """
 
 from __future__ import annotations
