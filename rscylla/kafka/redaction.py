@@ -18,7 +18,9 @@ _SECRET = re.compile(
 )
 _NO_SECRET = re.compile(r"\.path$|\.credentials\.source$|\.endpoint\.url$", re.IGNORECASE)
 _LOGIN_IN_URL = re.compile(r"://([^/?#\s]*)@")
-_LOGIN_OF_JAAS = re.compile(r'\bpassword\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+?);?(?:\s|$))')
+_LOGIN_OF_JAAS = re.compile(
+    r"""\b(?:password|clientSecret)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"']+?);?(?:\s|$))"""
+)
 _LEAST: Final = 5
 """A shorter secret is in many texts by chance."""
 _COMMON: Final = (
@@ -104,7 +106,7 @@ def _parts(name: str, value: str) -> set[str]:
     if name.endswith("user.info"):
         logins.append(value)
     passwords = {login.partition(":")[2] for login in logins}
-    passwords |= {re.sub(r"\\(.)", r"\1", quoted) or bare for quoted, bare in _LOGIN_OF_JAAS.findall(value)}
+    passwords |= {re.sub(r"\\(.)", r"\1", a or b) or bare for a, b, bare in _LOGIN_OF_JAAS.findall(value)}
     found = {
         form for password in passwords for form in (password, unquote(password), quote(unquote(password), safe=""))
     }

@@ -16,6 +16,7 @@ from ..cdc.table import read_table
 from ..debezium import Settings
 from ..errors import CDCDisabled, ConfigError, TableNotFound
 from ..publish import DebeziumMessages
+from .client import producer_findings
 from .properties import Finding, Properties, words
 
 __all__ = ["refusals", "verdicts"]
@@ -281,7 +282,7 @@ def verdicts(properties: Properties, session: Session | None) -> Sequence[Findin
         session: to the cluster, to look at the tables; None: only the properties are looked at.
     """
     refused = refusals(properties)
-    own = list(properties.findings)
+    own = [*properties.findings, *producer_findings(properties)]
     if not properties.errors:
         try:
             Settings.of(properties)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from rscylla.debezium import PROPERTIES as OF_RECORDS
 from rscylla.errors import ConfigError
-from rscylla.kafka.client import producer_config
+from rscylla.kafka.client import producer_config, producer_findings
 from rscylla.kafka.properties import PROPERTIES, Properties, property_of
 from rscylla.kafka.publisher import KafkaPublisher
 from rscylla.kafka.redaction import HIDDEN
@@ -424,6 +424,114 @@ def test_a_producer_has_one_request_on_its_way_unless_told(given: dict[str, str]
     with KafkaPublisher({"bootstrap.servers": "localhost:1", "log_level": 0, **config}) as publisher:
         on_its_way = int(publisher._config["max.in.flight.requests.per.connection"])
     assert on_its_way == int(given.get("max.in.flight.requests.per.connection", 1))
+
+
+LEGAL = [
+    # Java's setting, what librdkafka is told (None: nothing), and whether that is another thing, so that it is said.
+    ("batch.size", "0", "batch.size", "1", False),
+    ("batch.size", "16384", "batch.size", "16384", False),
+    ("linger.ms", "3600000", "linger.ms", "900000", True),
+    ("retries", "0", "retries", None, True),
+    ("retries", "2147483647", "retries", "2147483647", False),
+    ("max.in.flight.requests.per.connection", "10", "max.in.flight.requests.per.connection", "5", True),
+    ("send.buffer.bytes", "-1", "socket.send.buffer.bytes", "0", False),
+    ("receive.buffer.bytes", "-1", "socket.receive.buffer.bytes", "0", False),
+    ("receive.buffer.bytes", "2147483647", "socket.receive.buffer.bytes", "100000000", True),
+    ("connections.max.idle.ms", "-1", "connections.max.idle.ms", "0", False),
+    ("connections.max.idle.ms", "9223372036854775807", "connections.max.idle.ms", "2147483647", True),
+    ("retry.backoff.ms", "0", "retry.backoff.ms", "1", False),
+    ("retry.backoff.max.ms", "0", "retry.backoff.max.ms", "1", False),
+    ("retry.backoff.max.ms", "600000", "retry.backoff.max.ms", "300000", True),
+    ("reconnect.backoff.ms", "20000", "reconnect.backoff.max.ms", "20000", False),
+    ("reconnect.backoff.max.ms", "0", "reconnect.backoff.max.ms", "100", False),
+    ("reconnect.backoff.max.ms", "7200000", "reconnect.backoff.max.ms", "3600000", True),
+    ("metadata.max.age.ms", "0", "metadata.max.age.ms", "1000", True),
+    ("metadata.recovery.strategy", "rebootstrap", "metadata.recovery.strategy", "rebootstrap", False),
+    ("request.timeout.ms", "0", "request.timeout.ms", "1", True),
+    ("max.request.size", "0", "message.max.bytes", "1000", True),
+    ("max.request.size", "2147483647", "message.max.bytes", "1000000000", True),
+    ("buffer.memory", "0", "queue.buffering.max.kbytes", 1, False),
+    ("buffer.memory", "9223372036854775807", "queue.buffering.max.kbytes", 2147483647, False),
+    ("socket.connection.setup.timeout.ms", "500", "socket.connection.setup.timeout.ms", "1000", True),
+    ("transaction.timeout.ms", "500", "transaction.timeout.ms", "1000", True),
+    ("delivery.timeout.ms", "2147483647", "delivery.timeout.ms", "2147483647", False),
+    ("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "ssl.cipher.suites", None, False),
+    (
+        *("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ssl.cipher.suites"),
+        *("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", False),
+    ),
+    ("security.protocol", "ssl", "security.protocol", "ssl", False),
+    ("interceptor.classes", "org.example.Mine", "interceptor.classes", None, True),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "in_librdkafka", "becomes", "is_said"), LEGAL)
+@pytest.mark.parametrize("mode", ["requested", "required"])
+def test_what_javas_producer_takes_starts(
+    name: str, value: str, in_librdkafka: str, becomes: str | int | None, is_said: bool, mode: str
+) -> None:
+    given = {f"producer.override.{name}": value, "exactly.once.support": mode}
+    config, findings = producer_config(Properties.of(NEEDED | given))
+    assert config.get(in_librdkafka) == becomes
+    assert [finding.property for finding in findings] == [f"producer.override.{name}"] * is_said
+    assert producer_findings(Properties.of(NEEDED | given)) == findings
+    KafkaPublisher({"bootstrap.servers": "localhost:1", "log_level": 0, **config}).close()
+
+
+def test_a_producer_that_is_told_not_to_be_idempotent_may_send_once_and_have_more_on_its_way() -> None:
+    given = {"enable.idempotence": "false", "retries": "0", "max.in.flight.requests.per.connection": "10"}
+    override = {f"producer.override.{name}": value for name, value in given.items()}
+    assert producer_config(Properties.of(NEEDED | override)) == (given, [])
+    exactly, findings = producer_config(Properties.of(NEEDED | override | {"exactly.once.support": "required"}))
+    assert exactly == {"max.in.flight.requests.per.connection": "5"}
+    assert {finding.property for finding in findings} == override.keys()
+
+
+def test_levels_of_compression_are_of_the_kind_that_is_used() -> None:
+    levels = {"compression.gzip.level": "9", "compression.lz4.level": "17", "compression.zstd.level": "-5"}
+    for kind, level in (("gzip", "9"), ("lz4", "12"), ("zstd", "-1"), ("none", None)):
+        given = {f"producer.override.{name}": value for name, value in (levels | {"compression.type": kind}).items()}
+        config, findings = producer_config(Properties.of(NEEDED | given))
+        assert (config.get("compression.level"), findings) == (level, [])
+
+
+@pytest.mark.parametrize(
+    ("jaas", "expected"),
+    [
+        ("x required username=u password=p;", {"sasl.username": "u", "sasl.password": "p"}),
+        ("x required username='u' password='p\"q';", {"sasl.username": "u", "sasl.password": 'p"q'}),
+        (
+            'x required clientId="c" clientSecret="s" scope="a b";',
+            {
+                "sasl.oauthbearer.client.id": "c",
+                "sasl.oauthbearer.client.secret": "s",
+                "sasl.oauthbearer.scope": "a b",
+                "sasl.oauthbearer.method": "oidc",
+            },
+        ),
+    ],
+)
+def test_logins_of_jaas(jaas: str, expected: dict[str, str]) -> None:
+    assert producer_config(Properties.of(NEEDED | {"producer.override.sasl.jaas.config": jaas})) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("compression.type", "rar", 'Invalid value "rar"'),
+        ("batch.size", "many", "producer.override.batch.size must be a whole number, not 'many'"),
+        ("buffer.memory", "1.5", "producer.override.buffer.memory must be a whole number"),
+        ("acks", "some", "request.required.acks"),
+        ("sasl.mechanism", "GSSAPI", "recompile librdkafka"),
+        ("ssl.cipher.suites", "NONE_OF_THESE", "no cipher match"),
+    ],
+)
+def test_what_librdkafka_refuses_is_an_error_before_anything_is_connected(name: str, value: str, wrong: str) -> None:
+    protocol = {"sasl.mechanism": "SASL_PLAINTEXT", "ssl.cipher.suites": "SSL"}.get(name, "PLAINTEXT")
+    given = {f"producer.override.{name}": value, "security.protocol": protocol, "bootstrap.servers": "localhost:1"}
+    (error,) = producer_findings(Properties.of(NEEDED | given))
+    assert error.level == "error"
+    assert wrong in f"{error.property} {error.message}"
 
 
 def test_a_producer_without_transactions_has_no_name_for_them() -> None:
