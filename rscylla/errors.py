@@ -29,6 +29,7 @@
     │   ├── VersionConflict           the aggregate has another version than the append expects (resumable)
     │   ├── VersionGap                events of an aggregate are missing before the one that came
     │   ├── UnreadableEvent           an event of an unknown type, or with data that are not of its type
+    │   ├── ConcealedError            an error of other code, without its text, which may quote personal data
     │   └── SubjectForgotten          personal data of a subject whose key was deleted cannot be written
     ├── SparkFailed                   Spark failed for a reason that is not an error of rscylla (resumable)
     ├── Stopped                       the stop signal was set; expected
@@ -55,6 +56,7 @@ __all__ = [
     "AuthenticationFailed",
     "CDCDisabled",
     "CannotReplicate",
+    "ConcealedError",
     "ConfigError",
     "ConnectionFailed",
     "CursorConflict",
@@ -326,6 +328,14 @@ class UnreadableEvent(EventStoreError):
         super().__init__(message)
         self.type = type
         self.schema = schema
+
+
+class ConcealedError(EventStoreError):
+    """An error of other code whose text is left out, for it may quote personal data. Its traceback is kept."""
+
+    def __init__(self, message: str, *, resumable: bool = False) -> None:
+        super().__init__(message)
+        self.resumable = resumable
 
 
 class SubjectForgotten(EventStoreError):

@@ -2,7 +2,8 @@
 
     abc          what the parts ask of each other
     envelope     events as they are stored, and as the application sees them
-    types        classes of events: JSON, schema numbers, upcasters
+    types        classes of events: schema numbers, upcasters
+    codec        values as JSON, proven to come back as they are, and sealed on the way
     aggregate    deciders: commands to events, events to states
     commands     ``CommandHandler``: load, decide, append, and again on conflict
     store        events, snapshots, and keys in tables; schema: these tables; memory: the same without a database
@@ -16,7 +17,7 @@
 Needs the extra ``eventsourcing``. See docs/event-store.md.
 """
 
-from ..errors import EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict, VersionGap
+from ..errors import ConcealedError, EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict, VersionGap
 from .abc import (
     BuildStore,
     Built,
@@ -31,6 +32,7 @@ from .abc import (
 )
 from .aggregate import Aggregate
 from .builds import MemoryBuilds, ScyllaBuilds, build_schema_cql
+from .codec import json_converter
 from .commands import CommandHandler, Handled, Loaded, event_id_of
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
 from .memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
@@ -42,7 +44,7 @@ from .schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
 from .shredding import FORGOTTEN, PersonalData, personal, subject
 from .store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
 from .timers import MemoryTimers, ScyllaTimers, firing_id, timer_of, timer_schema_cql, timer_spec
-from .types import EventTypes, Upcaster, json_converter
+from .types import EventTypes, Upcaster
 
 __all__ = [
     "FORGOTTEN",
@@ -53,6 +55,7 @@ __all__ = [
     "Built",
     "CancelTimer",
     "CommandHandler",
+    "ConcealedError",
     "Envelope",
     "EventMessages",
     "EventRecord",

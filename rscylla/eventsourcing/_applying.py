@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ..errors import VersionGap
 from .abc import EventStore, Projection
+from .codec import calling
 from .envelope import AggregateID, Envelope, EventRecord
 
 __all__ = ["Applier"]
@@ -129,7 +130,7 @@ class Applier:
         if shown == record.version - 1:
             envelope = envelope or self._decode(record)
             check()
-            self._projection.apply(build, envelope)
+            calling(lambda: self._projection.apply(build, envelope), envelope.event)
         return shown
 
     def _following(self, aggregate: AggregateID, after: int, version: int) -> Iterator[EventRecord]:

@@ -80,7 +80,8 @@ class CommandHandler(Generic[S, C, E]):
     Args:
         aggregate: What decides.
         store: Where the events are.
-        snapshots: Where snapshots are; None: every load reads all events of the aggregate.
+        snapshots: Where snapshots are; None: every load reads all events of the aggregate. None are made, and a warning
+            says so once, if states of the aggregate's ``state_type`` would come back as others.
         snapshot_every: A snapshot is taken when so many events have come since the last one.
         remember: How many of its last commands a snapshot keeps. A command that comes again after more than these is
             not recognized any more, and is decided again. Without snapshots, every command is recognized.
@@ -107,13 +108,23 @@ class CommandHandler(Generic[S, C, E]):
             raise ConfigError("snapshot_every and attempts must be 1 or more, and remember 0 or more")
         self.aggregate = aggregate
         self._store = store
-        self._snapshots = snapshots
+        self._snapshots = snapshots if snapshots is None or self._can_snapshot() else None
+        self._told = False
         self._every = snapshot_every
         self._remember = remember
         self._attempts = attempts
         self._backoff = backoff
         self._clock = clock or SystemClock()
         self._stop = stop or Stop()
+
+    def _can_snapshot(self) -> bool:
+        kind = self.aggregate
+        try:
+            kind.events.check_state(kind.name, kind.state_type, kind.initial)
+        except ConfigError as e:
+            log.warning("no snapshots of %s are made: %s", kind.name, e)
+            return False
+        return True
 
     def load(self, id: str) -> Loaded[S]:  # noqa: A002 - as in AggregateID
         """Return the aggregate with that id: the last snapshot, if there is one, and all events after it.
@@ -221,8 +232,7 @@ class CommandHandler(Generic[S, C, E]):
         if found is None or found.schema != self.aggregate.state_schema:
             return fresh
         try:
-            cls = type(self.aggregate.initial)
-            state = self.aggregate.events.decode_state(self.aggregate.name, cls, found.state)
+            state = self.aggregate.events.decode_state(self.aggregate.name, self.aggregate.state_type, found.state)
         except RscyllaError as e:
             if e.resumable:
                 raise
@@ -242,7 +252,7 @@ class CommandHandler(Generic[S, C, E]):
                     expected=version + 1,
                     actual=record.version,
                 )
-            state = self.aggregate.evolve(state, self.aggregate.events.decode(record).event)
+            state = self.aggregate.after((self.aggregate.events.decode(record).event,), state)
             version = record.version
             if not commands or commands[-1] != record.causation_id:
                 commands.append(record.causation_id)
@@ -257,9 +267,11 @@ class CommandHandler(Generic[S, C, E]):
             return
         commands = loaded.commands[max(0, len(loaded.commands) - self._remember) :]
         try:
-            state = self.aggregate.events.encode_state(self.aggregate.name, loaded.state)
+            state = self.aggregate.events.encode_state(self.aggregate.name, loaded.state, self.aggregate.state_type)
             snapshot = Snapshot(loaded.aggregate, loaded.version, self.aggregate.state_schema, state, commands)
             self._snapshots.put_snapshot(snapshot)
         except RscyllaError as e:
-            # The events are stored, so the command is done.
-            log.warning("no snapshot of %s was kept: %s", loaded.aggregate, e, exc_info=True)
+            # The events are stored, so the command is done. What is wrong with a state is wrong with the next one.
+            level = logging.DEBUG if self._told and isinstance(e, ConfigError) else logging.WARNING
+            self._told = self._told or isinstance(e, ConfigError)
+            log.log(level, "no snapshot of %s was kept: %s", loaded.aggregate, e, exc_info=True)

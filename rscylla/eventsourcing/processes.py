@@ -21,6 +21,7 @@ from ..errors import ConfigError
 from ..event import Event
 from ..reflex import Consumer, Spec
 from .abc import Timer, TimerStore
+from .codec import calling
 from .envelope import AggregateID, Envelope, EventRecord
 from .reading import record_of
 from .timers import firing_id, timer_spec
@@ -163,7 +164,10 @@ class Processes:
         if record is None:
             return
         envelope = self._decode(record)
-        self._carry_out(self._manager.react(envelope), str(record.event_id), record.correlation_id)
+        calling(
+            lambda: self._carry_out(self._manager.react(envelope), str(record.event_id), record.correlation_id),
+            envelope.event,
+        )
 
     def _carry_out(self, actions: Iterable[Action], cause: str, correlation_id: str) -> None:
         for number, action in enumerate(actions):

@@ -23,7 +23,6 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -35,52 +34,38 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from .abc import SubjectKeys
 
-__all__ = ["FORGOTTEN", "PersonalData", "has_personal", "personal", "placeholder_of", "subject"]
+__all__ = ["FORGOTTEN", "PersonalData", "personal", "subject"]
 
 FORGOTTEN: Final = "[forgotten]"
 
-SEALED: Final = "$personal"
-"""The key of the sealed fields in the data of an event. No attribute of a class has such a name."""
+PLACEHOLDER: Final = "rscylla.placeholder"
+SUBJECT: Final = "rscylla.subject"
+"""What fields are marked with, in their metadata."""
 
-_PLACEHOLDER: Final = "rscylla.placeholder"
-_SUBJECT: Final = "rscylla.subject"
 _NONCE: Final = 12
 
 
 def personal(*, placeholder: Any = FORGOTTEN, **options: Any) -> Any:
     """Return an attrs field for personal data. *placeholder* is read once the subject is forgotten.
 
-    It must be a value of the field's type as JSON has it. *options* are those of ``attrs.field``.
+    It must be a value of the field's type as JSON has it. The ``repr`` of an object has ``<personal>`` for the value,
+    so that no text of an error or a log quotes it. *options* are those of ``attrs.field``.
     """
-    return attrs.field(metadata={**options.pop("metadata", {}), _PLACEHOLDER: placeholder}, **options)
+    options.setdefault("repr", _hidden)
+    return attrs.field(metadata={**options.pop("metadata", {}), PLACEHOLDER: placeholder}, **options)
+
+
+def _hidden(_: object) -> str:
+    return "<personal>"
 
 
 def subject(**options: Any) -> Any:
     """Return an attrs field with the name of the person whose data the personal fields are, such as a customer's id.
 
-    A class with personal fields has one such text, itself readable for good. *options* are those of ``attrs.field``.
+    A class has one such text at most, itself readable for good. Personal fields of classes inside it are data of the
+    same subject, unless these name their own. *options* are those of ``attrs.field``.
     """
-    return attrs.field(metadata={**options.pop("metadata", {}), _SUBJECT: True}, **options)
-
-
-def placeholder_of(field: attrs.Attribute[Any]) -> tuple[Any] | None:
-    """Return the placeholder of a personal field, in a tuple; None for other fields."""
-    return (field.metadata[_PLACEHOLDER],) if _PLACEHOLDER in field.metadata else None
-
-
-def has_personal(cls: type) -> bool:
-    """Return whether *cls* itself has personal fields or names a subject. Raises ``ConfigError`` for one but not both.
-
-    Classes inside it are not looked at: their fields are personal data of the same subject.
-    """
-    fields = attrs.fields(cls)
-    named = [f.name for f in fields if _SUBJECT in f.metadata]
-    if len(named) > 1:
-        raise ConfigError(f"{cls.__name__} has several subjects: {', '.join(named)}; an event is about one")
-    is_personal = any(_PLACEHOLDER in f.metadata for f in fields)
-    if is_personal and not named:
-        raise ConfigError(f"{cls.__name__} has personal fields, but no subject(); mark the field that names the person")
-    return is_personal or bool(named)
+    return attrs.field(metadata={**options.pop("metadata", {}), SUBJECT: True}, **options)
 
 
 class PersonalData:
@@ -118,56 +103,34 @@ class PersonalData:
             self._forgets += 1
             self._cache.pop(subject, None)
 
-    def seal(self, name: str, value: Any, raw: dict[str, Any]) -> None:
-        """Replace the personal fields in *raw*, which is *value* as JSON has it, by placeholders and what is sealed.
-
-        Args:
-            name: of the event's type; what is sealed can only be opened as part of such an event.
+    def seal(self, name: str, who: str, value: Any) -> str:
+        """Return *value*, which JSON has, sealed with the key of *who* for data of type *name*.
 
         Raises:
-            SubjectForgotten: the subject was forgotten, and *value* still has personal data.
-            ConfigError: the subject is not a text.
+            SubjectForgotten: *who* was forgotten.
         """
-        sealed = []
-        for path, holder, key, placeholder in list(_personal_in(value, raw, ())):
-            if holder[key] != placeholder:
-                sealed.append([path, holder[key]])
-                holder[key] = placeholder
-        if not sealed:
-            return
-        who = next(getattr(value, f.name) for f in attrs.fields(type(value)) if _SUBJECT in f.metadata)
-        if not isinstance(who, str) or not who:
-            raise ConfigError(f"{name} has personal data, but its subject is not a text, or is empty")
         forgets = self._forgets
         cipher = AESGCM(self._found(who) or self._kept(who, self._keys.make_key(who), forgets))
         nonce = os.urandom(_NONCE)
-        text = json.dumps(sealed, ensure_ascii=False, allow_nan=False).encode()
-        raw[SEALED] = [who, base64.b64encode(nonce + cipher.encrypt(nonce, text, _bound(name, who))).decode()]
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return base64.b64encode(nonce + cipher.encrypt(nonce, text, _bound(name, who))).decode()
 
-    def open(self, name: str, raw: dict[str, Any]) -> None:
-        """Put the personal fields back into *raw*, unless the subject was forgotten: then it keeps the placeholders.
+    def unseal(self, name: str, who: str, sealed: str) -> Any:
+        """Return the value that ``seal`` returned *sealed* for; an empty list if *who* was forgotten.
 
         Raises:
-            ValueError: what is sealed was changed, or belongs to an event of another type.
+            ValueError: what is sealed was changed, or belongs to data of another type.
         """
-        if SEALED not in raw:
-            return
-        who, text = raw.pop(SEALED)
         forgets = self._forgets
         key = self._found(who) or self._keys.find_key(who)
         if key is None:
-            return
+            return []
         cipher = AESGCM(self._kept(who, key, forgets))
-        data = base64.b64decode(text, validate=True)
+        data = base64.b64decode(sealed, validate=True)
         try:
-            fields = json.loads(cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound(name, who)))
+            return json.loads(cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound(name, who)))
         except InvalidTag as e:
             raise ValueError("the sealed personal data were changed, or are of another event") from e
-        for path, value in fields:
-            holder: Any = raw
-            for step in path[:-1]:
-                holder = holder[step]
-            holder[path[-1]] = value
 
     def _found(self, who: str) -> bytes | None:
         with self._lock:
@@ -188,23 +151,3 @@ class PersonalData:
 
 def _bound(name: str, who: str) -> bytes:
     return json.dumps([name, who]).encode()
-
-
-def _personal_in(
-    value: Any, raw: Any, path: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], Any, str | int, Any]]:
-    """Yield each personal field of *value*: its path, where it is in *raw*, by which key, and its placeholder."""
-    if attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
-            if field.name not in raw:
-                continue
-            if _PLACEHOLDER in field.metadata:
-                yield (*path, field.name), raw, field.name, field.metadata[_PLACEHOLDER]
-            else:
-                yield from _personal_in(getattr(value, field.name), raw[field.name], (*path, field.name))
-    elif isinstance(value, list | tuple):
-        for n, inner in enumerate(value):
-            yield from _personal_in(inner, raw[n], (*path, n))
-    elif isinstance(value, Mapping):
-        for (_, inner), key in zip(value.items(), raw, strict=True):
-            yield from _personal_in(inner, raw[key], (*path, key))

@@ -174,7 +174,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "javaproperties": ("rscylla.kafka",),
     "redis": ("rscylla.publish.redisstreams",),
     "cryptography": ("rscylla.kafka", "rscylla.eventsourcing.shredding"),
-    "cattrs": ("rscylla.eventsourcing.types",),
+    "cattrs": ("rscylla.eventsourcing.codec", "rscylla.eventsourcing.types"),
 }
 
 PURE = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
+import attrs
 import pytest
 from eventshop import Pay, Place, Refused, State, orders
 
@@ -14,9 +16,11 @@ from rscylla._retry import Backoff
 from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, UnreadableEvent, VersionConflict, VersionGap
 from rscylla.eventsourcing import (
     FORGOTTEN,
+    Aggregate,
     AggregateID,
     CommandHandler,
     EventRecord,
+    EventTypes,
     MemoryEventStore,
     MemorySnapshotStore,
     MemorySubjectKeys,
@@ -257,6 +261,88 @@ def test_a_snapshot_that_cannot_be_kept_does_not_fail_the_command(
             handler.handle("1", Pay(1))
     assert "no snapshot of order/1 was kept" in caplog.text
     assert store.head(ORDER) == 10
+
+
+@attrs.frozen
+class Booked:
+    seat: int
+    by: str
+
+
+@attrs.frozen
+class Open:
+    seats: Mapping[int, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Full(Open):
+    pass
+
+
+class Taken(Exception):
+    pass
+
+
+def flights(state: Any, evolve: Callable[[Any, Booked], Any], **options: Any) -> Aggregate[Any, Booked, Booked]:
+    types = EventTypes()
+    types.register(Booked)
+
+    def decide(state: Any, command: Booked) -> list[Booked]:
+        if command.seat in (getattr(state, "seats", state) or ()):
+            raise Taken
+        return [command]
+
+    return Aggregate("flight", state, decide, evolve, types, **options)
+
+
+def with_seat(seats: Mapping[int, str], event: Booked) -> dict[int, str]:
+    return {**seats, event.seat: event.by}
+
+
+def filled(state: Open, event: Booked) -> Open:
+    seats = with_seat(state.seats, event)
+    return Full(seats)
+
+
+@pytest.mark.parametrize(
+    ("state", "evolve", "options", "kept"),
+    [
+        ({}, with_seat, {}, False),
+        ({}, with_seat, {"state_type": dict[int, str]}, True),
+        ({}, with_seat, {"state_type": dict[str, str]}, False),
+        ({}, with_seat, {"state_type": object}, False),
+        (Open(), filled, {}, False),
+        (Open(), lambda state, event: Open(with_seat(state.seats, event)), {}, True),
+        ((), lambda seats, event: (*seats, event.seat), {}, False),
+        (frozenset(), lambda seats, event: seats | {event.seat}, {"state_type": frozenset[int]}, True),
+        (frozenset(), lambda seats, event: seats | {event.seat}, {"state_type": set[int]}, False),
+        (None, lambda seats, event: with_seat(seats or {}, event), {"state_type": dict[int, str]}, False),
+    ],
+)
+def test_a_state_from_a_snapshot_is_the_one_of_its_events_or_there_is_no_snapshot(
+    state: Any, evolve: Any, options: dict[str, Any], kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, snapshots = MemoryEventStore(), MemorySnapshotStore()
+    aggregate = flights(state, evolve, **options)
+    with caplog.at_level(logging.WARNING):
+        handler = CommandHandler(aggregate, store, snapshots=snapshots, snapshot_every=1)
+        for seat in range(1, 6):
+            handler.handle("LH1", Booked(seat, "ann"))
+    assert len(caplog.records) == (0 if kept else 1), "it is said once"
+    found = CommandHandler(aggregate, store, snapshots=snapshots, snapshot_every=1).load("LH1")
+    replayed = CommandHandler(aggregate, store).load("LH1")
+    assert (found.state, repr(found.state)) == (replayed.state, repr(replayed.state))
+    assert bool(found.snapshot) == kept
+    with pytest.raises(Taken):
+        handler.handle("LH1", Booked(1, "eve"))
+
+
+def test_a_state_may_be_none(store: Store) -> None:
+    types = EventTypes()
+    types.register(Booked)
+    aggregate = Aggregate("flight", 7, lambda _, event: [event], lambda state, _: None if state == 7 else state, types)
+    handler = CommandHandler(aggregate, store)
+    assert [handler.handle("LH1", Booked(n, "ann")).state for n in range(3)] == [None] * 3
 
 
 def test_who_is_forgotten_is_gone_from_states_and_snapshots(store: Store, personal: PersonalData) -> None:

@@ -324,9 +324,8 @@ def test_marks_that_make_no_sense_are_refused() -> None:
             types.register(cls)
     with pytest.raises(ConfigError, match="PersonalData"):
         EventTypes().register(Moved)
-    for who in ("", 7):
-        with pytest.raises(ConfigError, match="subject is not a text"):
-            types.encode(attrs.evolve(MOVED, who=who))
+    with pytest.raises(ConfigError, match="subject is not a text"):
+        types.encode(attrs.evolve(MOVED, who=""))
 
 
 @attrs.frozen

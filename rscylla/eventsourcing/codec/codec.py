@@ -1,0 +1,181 @@
+"""``Codec``: between a value and its JSON text, in which personal fields are sealed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from cattrs import Converter
+
+from ...errors import ConfigError
+from ..shredding import PersonalData
+from .converter import json_converter
+from .fields import Field, resolved_types
+from .patches import changes, patched
+from .quiet import quietly
+from .shapes import Checked, Shapes
+from .values import Hiding, difference
+
+__all__ = ["Codec"]
+
+SEALED: Final = "$personal"
+"""The key of the sealed changes: texts by turns, a subject and what is sealed with its key."""
+
+VALUE: Final = "$value"
+"""The key of a value that has sealed changes and is not an object itself."""
+
+
+class Codec:
+    """Makes JSON text of values, and values of it. Thread-safe.
+
+    What ``dump`` returns is proven to be read: it is read at once, and has to be the same. Sealing knows nothing of how
+    a class is converted: the value is converted as it is, and once more with placeholders in its personal fields; what
+    differs is sealed. So names may change, and fields may be left out.
+    """
+
+    def __init__(self, converter: Converter | None, personal: PersonalData | None) -> None:
+        self._converter = converter or json_converter()
+        # Classes are read as what they are declared to be, unless the hooks are those of somebody else.
+        self._is_own = converter is None
+        self._personal = personal
+        self._checked: dict[Any, Checked] = {}
+        self._placeholders: dict[tuple[type, str], Any] = {}
+
+    def check(self, name: str, kind: Any) -> Checked:
+        """Return what values of type *kind* can have. *name* is for the errors.
+
+        Raises:
+            ConfigError: values of the type may come back as others, or cannot be looked into; or its marks make no
+                sense.
+        """
+        if kind not in self._checked:
+            found = Shapes(self._converter, self._placeholder, name).check(kind)
+            if found.has_personal and self._personal is None:
+                raise ConfigError(f"{name} has personal fields; pass EventTypes(personal=PersonalData(keys))")
+            self._checked[kind] = found
+        return self._checked[kind]
+
+    def dump(self, name: str, kind: Any, value: object, *, is_personal: bool) -> str:
+        """Return the text of *value*, which is a *kind*.
+
+        Args:
+            is_personal: What ``check`` found.
+
+        Raises:
+            ConfigError: it would not come back as it is, or what is personal in it cannot be sealed.
+            SubjectForgotten: it has personal data of a subject that was forgotten.
+        """
+
+        def text() -> str:
+            raw = self.proven(name, kind, value)
+            if isinstance(raw, dict) and SEALED in raw:
+                raise ConfigError(f"{name} has a key {SEALED}, which is reserved")
+            if is_personal or not self._is_own:
+                raw = self._sealed(name, kind, value, raw)
+            return _text(raw)
+
+        return quietly(text, lambda: ConfigError(f"{name} has personal data that cannot be sealed; see the cause"))
+
+    def proven(self, name: str, kind: Any, value: object) -> Any:
+        """Return *value* as JSON has it, in the clear.
+
+        Raises:
+            ConfigError: it would not come back as it is.
+        """
+        text = quietly(
+            lambda: _text(self._converter.unstructure(value, unstructure_as=kind)),
+            lambda: ConfigError(f"{name} has a value that JSON does not have; see the cause"),
+        )
+        raw = json.loads(text)
+        where = quietly(
+            lambda: difference(value, self._converter.structure(json.loads(text), kind)),
+            lambda: ConfigError(f"{name} would not be read as it was written; see the cause"),
+        )
+        if where:
+            raise ConfigError(f"{name} would not be read as it was written: {where}")
+        return raw
+
+    def _sealed(self, name: str, kind: Any, value: object, raw: Any) -> Any:
+        hiding = Hiding(self._placeholder)
+        hidden = hiding(value)
+        if hiding.unknown and hiding.subjects:
+            raise ConfigError(
+                f"{name} has personal data, and a {hiding.unknown}, which cannot be looked into; make it a class of "
+                "attrs, or mark the field that holds it"
+            )
+        clear = raw if hidden is value else self._converted(kind, hidden)
+        sealed: list[str] = []
+        opened = json.loads(json.dumps(clear))
+        for who in hiding.subjects:
+            kept = Hiding(self._placeholder, keep=who)(value)
+            found = list(changes(clear, raw if kept is value else self._converted(kind, kept)))
+            if not found:
+                continue
+            if not who:
+                raise ConfigError(f"{name} has personal data, but its subject is not a text, or is empty")
+            if self._personal is None:
+                raise ConfigError(f"{name} has personal fields; pass EventTypes(personal=PersonalData(keys))")
+            sealed += who, self._personal.seal(name, who, found)
+            opened = patched(opened, found)
+        if json.dumps(opened, sort_keys=True) != json.dumps(raw, sort_keys=True):
+            raise ConfigError(f"{name} has personal data that cannot be told apart from the rest, so it is not stored")
+        if not sealed:
+            return raw
+        # This is what is left of it one day.
+        self._converter.structure(clear, kind)
+        if not isinstance(clear, dict):
+            return {SEALED: sealed, VALUE: clear}
+        if VALUE in clear:
+            raise ConfigError(f"{name} has a key {VALUE}, which is reserved")
+        return {**clear, SEALED: sealed}
+
+    def _converted(self, kind: Any, value: object) -> Any:
+        return json.loads(_text(self._converter.unstructure(value, unstructure_as=kind)))
+
+    def _placeholder(self, cls: type, field: Field) -> Any:
+        found = self._placeholders.get((cls, field.name), _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._placeholders[cls, field.name] = quietly(
+                lambda: self._converter.structure(field.placeholder, resolved_types(cls)[field.name]),
+                lambda: ConfigError(
+                    f"the placeholder of {cls.__name__}.{field.name} is not a value of its type; pass "
+                    "personal(placeholder=...)"
+                ),
+            )
+        return found
+
+    # ------------------------------------------------------------ reading
+
+    def opened(self, name: str, text: str) -> Any:
+        """Return what JSON has in *text*, with personal data of those who are not forgotten.
+
+        Raises:
+            Others: those of JSON and of the keys.
+        """
+        raw = json.loads(text)
+        if not isinstance(raw, dict) or SEALED not in raw:
+            return raw
+        sealed = raw.pop(SEALED)
+        value = raw.get(VALUE, raw)
+        if self._personal is None:
+            return value  # without keys, a reader has the placeholders
+        for who, what in zip(sealed[::2], sealed[1::2], strict=True):
+            value = patched(value, self._personal.unseal(name, who, what))
+        return value
+
+    def structured(self, kind: Any, raw: Any) -> Any:
+        """Return the value of type *kind* that *raw*, as JSON has it, is. Raises the errors of the converter."""
+        return self._converter.structure(raw, kind)
+
+    def loaded(self, name: str, kind: Any, text: str) -> Any:
+        """Return the value that ``dump`` returned *text* of. Raises the errors of ``opened`` and ``structured``."""
+        return self.structured(kind, self.opened(name, text))
+
+
+_UNKNOWN: Final = object()
+
+
+def _text(raw: Any) -> str:
+    text = json.dumps(raw, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text.encode()  # half surrogates are no text of a database
+    return text
