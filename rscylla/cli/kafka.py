@@ -30,7 +30,7 @@ from .common import (
 )
 from .connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
 from .output import json_line, moment, table
-from .standard import write
+from .standard import say, write
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties
@@ -164,6 +164,12 @@ def import_offsets(
         for of in tables:
             with naming(of):
                 found.append(take_over(rscylla.NewStream(place.session, of.keyspace, of.table), offsets))
+                if (ahead_s := found[-1].ahead_us / 1e6) > 0:
+                    say(
+                        f"warning: offsets of {of.keyspace}.{of.table} are {ahead_s:.0f} s ahead of the clocks of the "
+                        "nodes: the clock of the connector's machine is fast, so it read changes before all of them "
+                        "were there; what it missed before now comes by `rscylla kafka snapshot` only"
+                    )
         consumers = [place.consumer(each.keyspace, each.table) for each in found]
         if not dry_run:
             _save(place, dict(zip(consumers, found, strict=True)))

@@ -9,6 +9,10 @@ single stream is past the changes before it, all others are at the start of thei
 all streams, so it is the lowest of the positions of the tasks. Nothing is lost; what the tasks that were ahead had
 delivered after it is delivered again.
 
+A tablet that a connector has not read since it was upgraded across 2.1 is where the task of all streams was: its offset
+stays beside those of the tablets. An offset in the future, by the clocks of the nodes, was made by a fast clock; it
+counts as 30 s ago, a time up to which changes are settled.
+
 Source: ``SourceInfo``, ``ScyllaOffsetContextLoader`` and ``TabletTaskOffsetMigration`` of scylla-cdc-source-connector;
 ``Driver3MultiReader``, ``TaskId`` and ``TaskAction`` of scylla-cdc-java; Connect's ``FileOffsetBackingStore``,
 ``KafkaOffsetBackingStore`` and ``OffsetStorageWriter``; the Java Object Serialization Specification, chapter 6.
@@ -21,6 +25,7 @@ import struct
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +39,7 @@ from ..cdc.source import Source
 from ..cdc.stream import Stream
 from ..cdc.topology import Generation, Topology
 from ..errors import ConfigError, CursorError, InvalidCursor
+from ..options import SAFE_LAG
 
 __all__ = ["Entries", "Takeover", "TaskOffset", "connectors_of", "offsets_of", "read_file", "read_topic", "take_over"]
 
@@ -286,7 +292,8 @@ class Takeover:
 
     ``time_us``: its time; changes from then on are delivered. ``reached_us``: changes up to this time, of some keys,
     may have been delivered by the connector and come again. ``tasks``: how many tasks the generation has; ``known``:
-    how many of them had an offset. Times are microseconds since the epoch.
+    how many of them had an offset. Times are microseconds since the epoch. ``ahead_us``: by how many microseconds the
+    latest offset is ahead of the clocks of the nodes; if it is, a fast clock made the connector read changes too early.
     """
 
     keyspace: str
@@ -297,6 +304,7 @@ class Takeover:
     reached_us: int
     tasks: int
     known: int
+    ahead_us: int = 0
 
 
 def take_over(stream: Stream, offsets: Iterable[TaskOffset]) -> Takeover:
@@ -318,9 +326,12 @@ def take_over(stream: Stream, offsets: Iterable[TaskOffset]) -> Takeover:
 def _take_over(source: Source, offsets: Sequence[TaskOffset], table: str) -> Takeover:
     if not offsets:
         raise CursorError(f"the connector has no offsets of {table}; check its property scylla.table.names")
-    generations = source.generations
     position = _position(
-        offsets, generations, lambda generation: _tasks(source.topology, source.streams(generation), offsets), table
+        offsets,
+        source.generations,
+        lambda generation, states: _tasks(source.topology, source.streams(generation), states),
+        table,
+        source.node_clocks.slowest_us(),
     )
     # A task without an offset has read nothing: what expired meanwhile was not delivered by the connector either.
     if position.known < position.tasks and position.time_us < source.safe_start_us():
@@ -337,6 +348,7 @@ def _take_over(source: Source, offsets: Sequence[TaskOffset], table: str) -> Tak
         max(cursor.exact_us, min(position.reached_us, source.now_us())),
         position.tasks,
         position.known,
+        max(0, max(offset.window_us for offset in offsets) - source.now_us()),
     )
 
 
@@ -352,10 +364,18 @@ class _Position:
 def _position(
     offsets: Sequence[TaskOffset],
     generations: Sequence[Generation],
-    tasks_of: Callable[[Generation], Mapping[int, int]],
+    tasks_of: Callable[[Generation, Iterable[TaskOffset]], Mapping[int, int]],
     table: str,
+    now_us: int,
 ) -> _Position:
-    """Return the lowest position of all tasks in the first generation that the connector has not read to its end."""
+    """Return the lowest position of all tasks in the first generation that the connector has not read to its end.
+
+    By *now_us*, no task has read anything that is later.
+    """
+
+    def possible(time_us: int) -> int:
+        return time_us if time_us <= now_us else now_us - SAFE_LAG // timedelta(microseconds=1)
+
     found: dict[Generation, dict[int, TaskOffset]] = {}
     for offset in offsets:
         found.setdefault(offset.generation, {})[offset.task] = offset
@@ -366,10 +386,13 @@ def _position(
             "have; check that they are of this cluster and of this table, not of one that was dropped since"
         )
     ends = dict(pairwise(generations))
-    first = next(g for g in generations if g in found)
-    for generation in generations[generations.index(first) :]:
-        states = found.get(generation, {})
-        tasks = tasks_of(generation)
+    first = next(i for i, g in enumerate(generations) if g in found)
+    while first and generations[first].start_us > possible(generations[first].start_us):
+        first -= 1
+    for generation in generations[first:]:
+        given = found.get(generation, {})
+        tasks = tasks_of(generation, given.values())
+        states = _by_task(given, tasks)
         if strange := sorted(set(states) - set(tasks)):
             raise InvalidCursor(
                 f"the connector has an offset of {table} for vnode {strange[0]}, but the CDC generation of "
@@ -377,18 +400,28 @@ def _position(
             )
         is_known, end = len(states) == len(tasks), ends.get(generation)
         # As the connector decides whether a generation is done.
-        if is_known and end is not None and all(state.window_us > end.start_us for state in states.values()):
+        windows = [possible(state.window_us) for state in states.values()]
+        if is_known and end is not None and min(windows) > end.start_us:
             continue
-        reached = [_reached_us(state, tasks[task]) for task, state in states.items()]
+        reached = [possible(_reached_us(state, tasks[task])) for task, state in states.items()]
         lowest = min(reached) if is_known else generation.start_us
         return _Position(
             generation,
             max(generation.start_us, lowest if end is None else min(lowest, end.start_us)),
-            max((_furthest_us(state, tasks[task]) for task, state in states.items()), default=0),
+            max((_furthest_us(state, tasks.get(task, 0)) for task, state in given.items()), default=0),
             len(tasks),
             len(states),
         )
     raise AssertionError("the last generation has no end")
+
+
+def _by_task(given: Mapping[int, TaskOffset], tasks: Mapping[int, int]) -> Mapping[int, TaskOffset]:
+    """Return the offset of each of *tasks*: of a tablet without one, that of all tablets, from before 2.1."""
+    whole = given.get(0)
+    if whole is None or 0 in tasks:
+        return given
+    own = {task: offset for task, offset in given.items() if task}
+    return {task: attrs.evolve(whole, task=task, change_us=None) for task in tasks} | own
 
 
 def _reached_us(offset: TaskOffset, streams: int) -> int:

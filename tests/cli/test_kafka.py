@@ -15,20 +15,25 @@ from rscylla import _timeuuid as tu
 from .conftest import Ran, Run, Shop
 
 
-@pytest.fixture
-def offsets(shop: Shop, tmp_path: Path) -> Path:
-    """The file of a connector that has delivered nothing of any vnode from a second after the generation's start."""
+def entries_of(shop: Shop, after_us: int) -> dict[bytes, bytes]:
+    """Return the offsets of a connector all of whose vnodes are *after_us* after the generation's start."""
     source = rscylla.NewStream(shop.session, shop.keyspace, "orders").describe()
     generation = source.generations[-1]
-    start = tu.min_timeuuid(generation.start_us + 1_000_000)
+    start = tu.min_timeuuid(generation.start_us + after_us)
     entries = {}
     for vnode in range(source.topology.vnodes(source.streams(generation)) or 0):
         partition = {"keyspace_name": shop.keyspace, "table_name": "orders", "vnode_id": str(vnode)}
         partition["generation_start"] = str(generation.time)
         key = json.dumps(["orders-connector", partition]).encode()
         entries[key] = json.dumps({"window_start": str(start), "window_end": str(start)}).encode()
+    return entries
+
+
+@pytest.fixture
+def offsets(shop: Shop, tmp_path: Path) -> Path:
+    """The file of a connector that has delivered nothing from a millisecond after the generation's start on."""
     file = tmp_path / "connect.offsets"
-    file.write_bytes(serialized(entries))
+    file.write_bytes(serialized(entries_of(shop, 1_000)))
     return file
 
 
@@ -62,9 +67,23 @@ def test_the_cursor_continues_where_the_connector_stopped(take: Run, shop: Shop)
     saved = ScyllaCursorStore(shop.session, shop.keyspace).get_cursor(line["consumer"])
     assert saved == line["cursor"]
     generation = rscylla.NewStream(shop.session, shop.keyspace, "orders").describe().generations[-1]
-    assert rscylla.EventID.parse(saved).exact_us == generation.start_us + 1_000_000
+    assert rscylla.EventID.parse(saved).exact_us == generation.start_us + 1_000
     assert take().code == 0  # once more is the same
     assert "consumer" in take().out[0]
+
+
+def test_offsets_of_a_fast_clock_are_told(run: Run, shop: Shop, tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    file.write_bytes(serialized(entries_of(shop, 3600_000_000)))
+    where = ("--store", shop.keyspace, "--host", shop.host, "--file", str(file), "--prefix", "demo")
+    ran = run("kafka", "import-offsets", "orders-connector", *where)
+    assert ran.code == 0
+    [warning] = [line for line in ran.err if line.startswith("warning: ")]
+    assert f"offsets of {shop.orders} are 3" in warning
+    assert "the clock of the connector's machine is fast" in warning
+    saved = ScyllaCursorStore(shop.session, shop.keyspace).get_cursor(f"demo.{shop.orders}")
+    source = rscylla.NewStream(shop.session, shop.keyspace, "orders").describe()
+    assert rscylla.EventID.parse(saved).exact_us <= source.now_us()
 
 
 def test_a_dry_run_saves_nothing(take: Run, shop: Shop) -> None:

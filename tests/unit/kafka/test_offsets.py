@@ -17,6 +17,7 @@ import rscylla
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorError, CursorExpired, InvalidCursor
 from rscylla.kafka.offsets import (
+    TABLET_TASKS,
     Entries,
     TaskOffset,
     connectors_of,
@@ -196,6 +197,96 @@ def test_a_generation_that_is_not_done_is_finished_first(two_generations: tuple[
     # All are past the end but one, which is right at it: as the connector, and so nothing is left out.
     states[1] = attrs.evolve(states[1], window_us=second.start_us)
     assert take_over(stream, states).generation == first
+
+
+# ---------------------------------------------------------------- fast clocks
+
+
+@pytest.mark.parametrize("ahead_s", [1, 20, 3600, 86_400 * 365])
+def test_an_offset_of_a_fast_clock_passes_nothing_over(
+    two_generations: tuple[rscylla.Stream, list[Any]], ahead_s: int
+) -> None:
+    stream, [first, second] = two_generations
+    now_us = stream.describe().now_us()
+    at_us = now_us + ahead_s * 1_000_000
+    change = attrs.evolve(of(second, 1, at_us), change_us=at_us + 5_000_000)
+    taken = take_over(stream, [*(of(first, n, at_us) for n in range(2)), of(second, 0, at_us), change])
+    assert (taken.generation, taken.time_us) == (second, now_us - 30_000_000)
+    assert taken.time_us <= taken.reached_us <= now_us
+    assert taken.ahead_us == ahead_s * 1_000_000
+    late_us = taken.time_us + 1
+    stream.session.execute(f"INSERT INTO ks.t (pk, v) VALUES (7, 7) USING TIMESTAMP {late_us}")
+    stream.session.execute("INSERT INTO ks.t (pk, v) VALUES (8, 8)")
+    stream.clock.advance(60)  # type: ignore[union-attr]
+    assert len(times_after(stream, taken.cursor)) == 2
+
+
+def test_an_offset_of_a_generation_that_has_not_begun_passes_nothing_over(
+    two_generations: tuple[rscylla.Stream, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, [first, second] = two_generations
+    source = stream.describe()
+    monkeypatch.setattr(type(source.node_clocks), "slowest_us", lambda self: second.start_us - 5_000_000)
+    taken = take_over(stream, [of(second, number, second.start_us + 1000) for number in range(2)])
+    assert (taken.generation, taken.time_us) == (first, first.start_us)
+    old = [of(first, number, second.start_us + 1000) for number in range(2)]
+    assert take_over(stream, old).time_us == second.start_us - 35_000_000
+
+
+# ---------------------------------------------------------------- connectors that were upgraded
+
+
+@pytest.fixture
+def tablets() -> Iterator[tuple[EmbeddedScylla, rscylla.Stream, Any]]:
+    clock = ManualClock(START_US)
+    with EmbeddedScylla(clock=clock, shards=2, seed=3) as scylla:
+        session = scylla.connect()
+        tablets = "AND tablets = {'enabled': true}"
+        strategy = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        session.execute(f"CREATE KEYSPACE ks WITH replication = {strategy} {tablets}")
+        session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
+        clock.advance(300)
+        yield scylla, rscylla.NewStream(session, "ks", "t", clock=clock), clock
+
+
+def test_offsets_of_all_tablets_and_of_each_are_taken_together(
+    tablets: tuple[EmbeddedScylla, rscylla.Stream, Any],
+) -> None:
+    _, stream, _ = tablets
+    source = stream.describe()
+    [generation] = source.generations
+    count, start_us = len(source.streams(generation)), generation.start_us
+    assert count > 1
+    whole = of(generation, 0, start_us + 10_000_000)  # it stays when a release of 2.1 begins
+    each = [of(generation, TABLET_TASKS + n, start_us + (20 + n) * 1_000_000) for n in range(count)]
+    taken = take_over(stream, [whole, *each])
+    assert (taken.time_us, taken.tasks, taken.known) == (start_us + 20_000_000, count, count)
+    taken = take_over(stream, [whole, *each[1:]])  # stopped before each tablet had an offset of its own
+    assert (taken.time_us, taken.tasks, taken.known) == (start_us + 10_000_000, count, count)
+    taken = take_over(stream, [attrs.evolve(whole, change_us=start_us + 39_000_000), *each[1:]])
+    assert taken.time_us == start_us + 10_000_000
+    assert taken.reached_us == start_us + 40_000_000  # the end of the window that was read together
+    assert take_over(stream, each[1:]).time_us == start_us
+    with pytest.raises(InvalidCursor, match=f"for vnode {TABLET_TASKS + count}"):
+        take_over(stream, [whole, of(generation, TABLET_TASKS + count, start_us)])
+
+
+def test_each_generation_has_the_offsets_of_the_release_that_read_it(
+    tablets: tuple[EmbeddedScylla, rscylla.Stream, Any],
+) -> None:
+    scylla, stream, clock = tablets
+    scylla.split_tablets("ks", "t")
+    clock.advance(300)
+    source = stream.describe()
+    [first, second] = source.generations
+    count = len(source.streams(second))
+    new = [of(second, TABLET_TASKS + n, second.start_us + 5_000_000) for n in range(count)]
+    taken = take_over(stream, [of(first, 0, second.start_us + 1), *new])
+    assert (taken.generation, taken.time_us) == (second, second.start_us + 5_000_000)
+    taken = take_over(stream, [of(first, 0, second.start_us - 1_000_000), *new])
+    assert (taken.generation, taken.time_us) == (first, second.start_us - 1_000_000)
+    both = [of(first, 0, first.start_us + 1), *(of(first, TABLET_TASKS + n, second.start_us + 1) for n in range(2))]
+    assert take_over(stream, [*both, *new]).generation == second
 
 
 # ---------------------------------------------------------------- what does not fit
