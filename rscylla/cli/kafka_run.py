@@ -40,7 +40,10 @@ def run(
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the records up to now as JSON lines. Needs no Kafka; saves no cursor."),
+        typer.Option(
+            "--dry-run",
+            help="Print the records up to now as JSON lines. Needs no Kafka; saves no cursor, and registers no schema.",
+        ),
     ] = False,
     port: Annotated[
         int | None,
@@ -97,7 +100,12 @@ def _show(properties: Properties) -> None:
     from rscylla.kafka import Connector
     from rscylla.publish import JsonLines
 
-    properties = properties.without("exactly.once.support", "exactly.once.source.support")  # there is no Kafka
+    # There is no Kafka, and nobody to share with. A registry of its own gives ids, and is gone after.
+    properties = properties.without("exactly.once.support", "exactly.once.source.support", "rscylla.group")
+    registries = [name for name in properties if name.endswith(".converter.schema.registry.url")]
+    own = dict.fromkeys(registries, "mock://dry-run")
+    own |= {name.replace("schema.registry.url", "auto.register.schemas"): "true" for name in registries}
+    properties = properties.but(own)
     with open_session(properties) as session, stopping() as stop:
         publisher = JsonLines(sys.stdout.buffer)
         Connector(properties, session, publisher, lambda keyspace: MemoryCursorStore(), to_head=True).run(stop)

@@ -408,6 +408,10 @@ class Properties(Mapping[str, str]):
         """Return these properties without some of them."""
         return attrs.evolve(self, values={name: value for name, value in self._values.items() if name not in names})
 
+    def but(self, values: Mapping[str, str]) -> Self:
+        """Return these properties with other *values* of some, in which references are not resolved."""
+        return attrs.evolve(self, values={**self._values, **values})
+
     def under(self, prefix: str) -> dict[str, str]:
         """Return the properties whose names begin with *prefix*, without it."""
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}

@@ -99,6 +99,27 @@ def test_a_run_publishes_until_a_signal_and_continues_after_it(
     assert keys() == [1, 2]
 
 
+def test_a_dry_run_asks_no_registry_and_joins_no_group(run: Run, shop: Shop, file: Callable[..., str]) -> None:
+    shop.insert(1)
+    avro = "io.confluent.connect.avro.AvroConverter"
+    text = SEED.replace("value.converter=org.apache.kafka.connect.json.JsonConverter", f"value.converter={avro}")
+    path = file(
+        text.replace("value.converter.schemas.enable=true\n", ""),
+        scylla_confidence_window_size="1",
+        value_converter_schema_registry_url="http://user:pw@127.0.0.1:1",  # nobody listens there
+        value_converter_auto_register_schemas="false",
+        value_converter_use_latest_version="true",
+        rscylla_group="shippers",
+        rscylla_store_keyspace=shop.keyspace,
+        exactly_once_support="required",
+    )
+    ran = run("kafka", "run", path, "--dry-run")
+    assert ran.code == 0, ran.err
+    assert [list(json.loads(line)) for line in ran.out] == [["topic", "key", "value_base64"]]
+    tables = shop.cql(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{shop.keyspace}'")
+    assert {row.table_name for row in tables} == {"orders", "orders_scylla_cdc_log"}
+
+
 def test_verdicts_are_json_and_the_exit_code_says_whether_the_connector_refuses(
     run: Run, file: Callable[..., str], shop: Shop
 ) -> None:
