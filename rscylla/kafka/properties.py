@@ -261,7 +261,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
             "rscylla.on.expired",
             "raise",
             _S,
-            "a cursor older than the log: `raise`, or `oldest`",
+            "a cursor older than the log, or of a former log of the table: `raise`, or `oldest`",
             _one_of("raise", "oldest"),
         ),
     ),

@@ -173,6 +173,39 @@ def test_tables_come_and_go_while_it_runs(bench: Bench) -> None:
     assert bench.code == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "published", "refused"),
+    [
+        ({}, [1], True),
+        ({"rscylla_on_expired": "oldest"}, [1, 2], False),
+        ({"snapshot_mode": "when_needed"}, [1, 2, 2], False),  # as a row, and as a change
+    ],
+    ids=["raise", "oldest", "snapshot"],
+)
+def test_a_table_that_comes_back_is_another_one_unless_told(
+    session: rscylla.Session, kafka: MockKafka, more: dict[str, str], published: list[int], refused: bool
+) -> None:
+    bench = Bench(session, kafka, scylla_table_names="shop.items", **more)
+    create(session, "items")
+    insert(session, "items", 1)
+    if "snapshot_mode" in more:  # a cursor that is there already: no snapshot
+        bench.properties = bench.properties.but({"snapshot.mode": "never"})
+    bench.until(items=[1])
+    bench.properties = Bench(session, kafka, scylla_table_names="shop.items", **more).properties
+    session.execute("DROP TABLE shop.items")
+    create(session, "items")
+    insert(session, "items", 2)
+    bench.start()
+    if refused:
+        bench.wait()
+        assert isinstance(bench.error, ServiceFailed)
+        assert "was dropped and created again" in str(bench.error)
+    else:
+        eventually(lambda: bench.keys("items") == published, LONG_S)
+        bench.end()
+    assert bench.keys("items") == published
+
+
 def test_a_cluster_that_does_not_answer_while_tables_change_is_waited_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
