@@ -124,15 +124,15 @@ def _compiled_columns(fast: Any, type_: Type, beyond: Beyond, *, loose: bool = F
         leaf = native(type_)
         if type_.digits is not None:
             read = fast.native_decoder("", "", _digits_of(type_))
-            return fast.ArrowBuilder("decimal", 16, (), beyond, False, read)
+            return fast.ArrowBuilder("decimal", 16, 0, (), beyond, False, read)
         width = struct.calcsize(leaf.packed) if leaf.packed else 0
         shown = fast.native_decoder(leaf.compiled, leaf.packed, leaf.decode)
-        return fast.ArrowBuilder(leaf.arrow, width, (), beyond, False, shown)
+        return fast.ArrowBuilder(leaf.arrow, width, 0, (), beyond, False, shown)
     width = (width_in_vector(type_.args[0]) or 0) if row.arrow == "vector" else 0
     args = type_.args[1:] if row.arrow == "log list" else type_.args
     limits = (_of_keys(beyond), beyond) if row.arrow == "map" else (beyond,) * len(args)
     parts = [_compiled_columns(fast, part, limit) for part, limit in zip(args, limits, strict=True)]
-    return fast.ArrowBuilder(row.arrow, width, parts, beyond, loose, None)
+    return fast.ArrowBuilder(row.arrow, width, type_.size, parts, beyond, loose, None)
 
 
 def _plain(arrow: Any, build: Build) -> Form:
@@ -289,7 +289,7 @@ def _log_list_builder(type_: Type, beyond: Beyond) -> Build:
 
 
 def _vector_builder(type_: Type, beyond: Beyond) -> Build:
-    return _elements_builder(type_.args[0], beyond, vector_cells(width_in_vector(type_.args[0])))
+    return _elements_builder(type_.args[0], beyond, vector_cells(width_in_vector(type_.args[0]), type_.size))
 
 
 def _elements_builder(type_: Type, beyond: Beyond, split: Callable[[bytes], list[bytes | None]]) -> Build:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 __all__ = [
+    "NOT_SO_MANY",
     "collection_cells",
     "collection_of",
     "sized_cells",
@@ -21,6 +22,7 @@ __all__ = [
 
 _INT = struct.Struct(">i")
 _TOO_LONG = "a value is longer than the cell that holds it"
+NOT_SO_MANY = "a vector has another number of elements than its type"
 
 
 def collection_cells(raw: bytes, parts: int = 1) -> list[bytes | None]:
@@ -75,15 +77,18 @@ def sized_of(cells: Iterable[bytes | None]) -> bytes:
     return b"".join([b"\xff\xff\xff\xff" if c is None else _INT.pack(len(c)) + c for c in cells])
 
 
-def vector_cells(width: int | None) -> Callable[[bytes], list[bytes | None]]:
-    """Return the function that splits a vector of elements of *width* bytes; None: its size precedes each element."""
-    if width is None:
-        return _vector_cells
+def vector_cells(width: int | None, size: int) -> Callable[[bytes], list[bytes | None]]:
+    """Return the function that splits a vector of *size* elements of *width* bytes; None: its size precedes each.
+
+    Raises (the function):
+        ValueError: the bytes are no vector of so many elements.
+    """
 
     def split(raw: bytes) -> list[bytes | None]:
-        if len(raw) % width:
-            raise ValueError(_TOO_LONG)
-        return [raw[at : at + width] for at in range(0, len(raw), width)]
+        cells = _vector_cells(raw) if width is None else [raw[at : at + width] for at in range(0, len(raw), width)]
+        if len(cells) != size or (width is not None and len(raw) != size * width):
+            raise ValueError(NOT_SO_MANY)
+        return cells
 
     return split
 
@@ -104,7 +109,7 @@ def _vector_cells(raw: bytes) -> list[bytes | None]:
 
 
 def vector_of(cells: Iterable[bytes], width: int | None) -> bytes:
-    """Return a vector; see ``vector_cells``."""
+    """Return a vector of *cells*; see ``vector_cells``."""
     return b"".join([c if width is not None else unsigned_vint(len(c)) + c for c in cells])
 
 

@@ -204,6 +204,10 @@ cdef int fail_within() except -1 with gil:
     raise ValueError("a value is longer than the cell that holds it")
 
 
+cdef int fail_elements() except -1 with gil:
+    raise ValueError("a vector has another number of elements than its type")
+
+
 cdef int fail_count() except -1 with gil:
     raise ValueError("a collection holds another number of elements than it says")
 
@@ -547,22 +551,23 @@ cdef class Udt(Fields):
 
 
 cdef class Vector(Decoder):
-    """Reads elements of *width* bytes, or of any number of bytes (0), which precedes each of them."""
+    """Reads *count* elements of *width* bytes, or of any number of bytes (0), which precedes each of them."""
 
     cdef Decoder element
-    cdef Py_ssize_t width
+    cdef Py_ssize_t width, count
 
-    def __init__(self, Decoder element not None, Py_ssize_t width):
+    def __init__(self, Decoder element not None, Py_ssize_t width, Py_ssize_t count):
         self.element = element
         self.width = width
+        self.count = count
 
     cdef object read(self, const char* data, Py_ssize_t size):
         cdef const char* at = data
         cdef const char* end = data + size
         cdef Cell cell
         cdef list found = []
-        if self.width and size % self.width:
-            fail_within()
+        if self.width and size != self.count * self.width:
+            fail_elements()
         while at < end:
             if self.width:
                 found.append(self.element.read(at, self.width))
@@ -571,6 +576,8 @@ cdef class Vector(Decoder):
             if not next_short(&at, end, &cell):
                 fail_within()
             found.append(self.element.read(cell.data, cell.size))
+        if len(found) != self.count:
+            fail_elements()
         return found
 
 
@@ -602,7 +609,7 @@ def container_decoder(str form not None, type_, list parts not None, Py_ssize_t 
     if form == "map":
         return Map(parts[0], parts[1], type_.args[0].is_hashable)
     if form == "vector":
-        return Vector(parts[0], width)
+        return Vector(parts[0], width, type_.size)
     if form == "udt":
         return Udt(parts, type_.fields)
     if form == "tuple":
@@ -654,6 +661,7 @@ cdef enum Beyond:
 cdef struct Conversion:  # how cells of one type become an Arrow array
     Form form
     Py_ssize_t width  # of a number, or of an element of a vector; 0 if its size precedes each element
+    Py_ssize_t elements  # of a vector
     Beyond beyond
     bint loose
     int count
@@ -693,6 +701,7 @@ cdef class ArrowBuilder:
     Args:
         form: a key of ``rscylla.types.arrow.FORMS``.
         width: of a number, or of an element of a vector; 0 if its size precedes each element.
+        elements: of a vector, how many there are.
         parts: the same for the types within the type, as far as they become Arrow.
         decoder: of values that are shown as text; of a decimal, it returns the 16 bytes that Arrow has.
     """
@@ -701,12 +710,22 @@ cdef class ArrowBuilder:
     cdef tuple parts
     cdef Decoder decoder
 
-    def __cinit__(self, str form not None, Py_ssize_t width, parts, str beyond not None, bint loose, Decoder decoder):
+    def __cinit__(
+        self,
+        str form not None,
+        Py_ssize_t width,
+        Py_ssize_t elements,
+        parts,
+        str beyond not None,
+        bint loose,
+        Decoder decoder,
+    ):
         cdef Py_ssize_t i
         self.parts = tuple(parts)
         self.decoder = decoder
         self.how.form = _FORMS[form]
         self.how.width = width
+        self.how.elements = elements
         self.how.beyond = _BEYOND[beyond]
         self.how.loose = loose
         self.how.shown = <void*> decoder
@@ -1257,15 +1276,17 @@ cdef int64_t elements_in(const Conversion* how, Cell cell) except -1 nogil:
             fail_count()
         return walk.said
     if how.width:
-        if cell.size % how.width:
-            fail_within()
-        return cell.size // how.width
+        if cell.size != how.elements * how.width:
+            fail_elements()
+        return how.elements
     walk.at = cell.data
     walk.end = cell.data + cell.size
     while walk.at < walk.end:
         if not next_short(&walk.at, walk.end, &walk.cell):
             fail_within()
         count += 1
+    if count != how.elements:
+        fail_elements()
     return count
 
 

@@ -257,7 +257,8 @@ def _array(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> M
     ((element, decode),) = parts
     if type_.kind != "vector" and _is_as_decoded(type_.args[0]):
         return Schema("array", items=element), decoder_for(Type("list", type_.args))
-    split = vector_cells(width_in_vector(type_.args[0])) if type_.kind == "vector" else collection_cells
+    is_vector = type_.kind == "vector"
+    split = vector_cells(width_in_vector(type_.args[0]), type_.size) if is_vector else collection_cells
     return Schema("array", items=element), lambda raw: [None if e is None else decode(e) for e in split(raw)]
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .cells import collection_cells, collection_of, sized_cells, sized_of, vector_cells, vector_of
+from .cells import NOT_SO_MANY, collection_cells, collection_of, sized_cells, sized_of, vector_cells, vector_of
 from .natives import Decoder, Encoder
 from .tree import Type
 
@@ -54,19 +54,19 @@ def udt_decoder(type_: Type, parts: Decoders) -> Decoder:
     return lambda raw: dict(zip(names, _fields(raw, parts), strict=True))
 
 
-def vector_decoder(width: int | None, parts: Decoders) -> Decoder:
-    (element,), split = parts, vector_cells(width)
+def vector_decoder(width: int | None, size: int, parts: Decoders) -> Decoder:
+    (element,), split = parts, vector_cells(width, size)
     return lambda raw: [_or_none(element, e) for e in split(raw)]
 
 
-def packed_vector_decoder(packed: str) -> Decoder:
-    """Return the decoder of a vector of numbers that ``struct`` unpacks, which may have many elements."""
-    order, code, width = packed[0], packed[1], struct.calcsize(packed)
+def packed_vector_decoder(packed: str, size: int) -> Decoder:
+    """Return the decoder of a vector of *size* numbers that ``struct`` unpacks; there may be many."""
+    numbers = struct.Struct(f"{packed[0]}{size}{packed[1]}")
 
     def decode(raw: bytes) -> list[Any]:
-        if len(raw) % width:
-            raise ValueError("a value is longer than the cell that holds it")
-        return list(struct.unpack(f"{order}{len(raw) // width}{code}", raw))
+        if len(raw) != numbers.size:
+            raise ValueError(NOT_SO_MANY)
+        return list(numbers.unpack(raw))
 
     return decode
 
@@ -136,9 +136,16 @@ def udt_encoder(type_: Type, parts: Encoders) -> Encoder:
     return encode
 
 
-def vector_encoder(width: int | None, parts: Encoders) -> Encoder:
+def vector_encoder(width: int | None, size: int, parts: Encoders) -> Encoder:
     (element,) = parts
-    return lambda value: vector_of([element(v) for v in _array(value)], width)
+
+    def encode(value: Any) -> bytes:
+        cells = [element(v) for v in _array(value)]
+        if len(cells) != size:
+            raise ValueError(NOT_SO_MANY)
+        return vector_of(cells, width)
+
+    return encode
 
 
 def _encoded(encode: Encoder, value: Any) -> bytes | None:

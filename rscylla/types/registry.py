@@ -246,12 +246,12 @@ def _null_fields(type_: Type) -> bytes:
 def _vector_decoder(type_: Type, parts: Sequence[Decoder]) -> Decoder:
     element = native(type_.args[0])
     if element.packed and element.in_vector:
-        return c.packed_vector_decoder(element.packed)
-    return c.vector_decoder(width_in_vector(type_.args[0]), parts)
+        return c.packed_vector_decoder(element.packed, type_.size)
+    return c.vector_decoder(width_in_vector(type_.args[0]), type_.size, parts)
 
 
 def _vector_encoder(type_: Type, parts: Sequence[Encoder]) -> Encoder:
-    return c.vector_encoder(width_in_vector(type_.args[0]), parts)
+    return c.vector_encoder(width_in_vector(type_.args[0]), type_.size, parts)
 
 
 def _vector_sample(type_: Type) -> bytes:

@@ -117,7 +117,16 @@ def test_the_registry_chooses_the_compiled_decoder_where_there_is_one(monkeypatc
         (Type("list", (Type("int"),)), bytes(3), "a value is longer than the cell that holds it"),
         (Type("list", (Type("int"),)), INT.pack(2), "a collection holds another number of elements than it says"),
         (Type("tuple", (Type("int"),)), INT.pack(5), "a value is longer than the cell that holds it"),
-        (Type("vector", (Type("float"),), size=2), bytes(7), "a value is longer than the cell that holds it"),
+        (Type("vector", (Type("float"),), size=2), bytes(7), "a vector has another number of elements than its type"),
+        (Type("vector", (Type("float"),), size=2), bytes(4), "a vector has another number of elements than its type"),
+        (Type("vector", (Type("float"),), size=2), bytes(12), "a vector has another number of elements than its type"),
+        (Type("vector", (Type("text"),), size=2), b"\x01a", "a vector has another number of elements than its type"),
+        (
+            Type("vector", (Type("text"),), size=2),
+            b"\x01a" * 3,
+            "a vector has another number of elements than its type",
+        ),
+        (Type("vector", (Type("uuid"),), size=2), bytes(16), "a vector has another number of elements than its type"),
     ],
 )
 def test_errors_say_the_same(type_: Type, raw: bytes, text: str) -> None:

@@ -171,12 +171,12 @@ def test_arrays_outlive_what_they_were_made_of_and_free_their_memory() -> None:
 
 
 def test_a_column_that_pyarrow_does_not_take_is_freed() -> None:
-    column = fast.ArrowBuilder("text", 0, (), "null", False, None).build([b"a", None], pa.string())
+    column = fast.ArrowBuilder("text", 0, 0, (), "null", False, None).build([b"a", None], pa.string())
     capsules = column.__arrow_c_array__()
     with pytest.raises(ValueError, match="taken already"):
         column.__arrow_c_array__()
     del capsules, column
-    fast.ArrowBuilder("text", 0, (), "null", False, None).build([b"a", None], pa.string())
+    fast.ArrowBuilder("text", 0, 0, (), "null", False, None).build([b"a", None], pa.string())
 
 
 def test_cells_that_are_not_bytes_are_refused() -> None:

@@ -32,7 +32,7 @@ def in_order(type_: Type, raw: bytes) -> Any:
     """Return *raw* as a value that is equal for the same elements in any order: the database sorts what is bound."""
     if type_.kind == "vector":
         (element,) = type_.args
-        return [in_order(element, c) for c in vector_cells(width_in_vector(element))(raw) if c is not None]
+        return [in_order(element, c) for c in vector_cells(width_in_vector(element), type_.size)(raw) if c is not None]
     cells = []
     at = 4 if type_.kind in ("list", "set", "map") else 0
     if type_.kind not in ("list", "set", "map", "tuple", "udt"):
