@@ -361,12 +361,26 @@ class Change(_Parts):
         return self.batch_index == self.batch.size - 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the change as a dict of typed values: the content of ``Event.metadata``; see docs/events.md."""
+        """Return the change as a dict of typed values: the content of ``Event.metadata``; see docs/events.md.
+
+        Raises:
+            MalformedData: a cell has no value of its type.
+        """
         batch = {**self.batch.as_dict(), "index": self.batch_index}
         return {**self.contents(), "ttl": self.ttl, "timestamp": self.timestamp, "batch": batch}
 
     def contents(self) -> dict[str, Any]:
-        """Return the first part of ``as_dict``: what was done to which row."""
+        """Return the first part of ``as_dict``: what was done to which row.
+
+        Raises:
+            MalformedData: a cell has no value of its type.
+        """
+        try:
+            return self._contents()
+        except ValueError as e:
+            raise _malformed(self) from e
+
+    def _contents(self) -> dict[str, Any]:
         out: dict[str, Any] = {"operation": self.operation.name, "key": dict(self.key)}
         if self.range is not None:
             out["range"] = [None if b is None else {"key": dict(b.key), "inclusive": b.inclusive} for b in self.range]

@@ -121,6 +121,9 @@ cdef int32_t count_of(bytes body, Py_ssize_t offset, Py_ssize_t columns) except 
 
 
 _CUT_SHORT = "the page ends within a row"
+_BAD_ROW = (
+    "a row ends too early, lacks its time, stream id or sequence number, or has an operation or TTL of a wrong size"
+)
 
 
 def split_rows(bytes body not None, Py_ssize_t offset, Py_ssize_t columns):
@@ -238,7 +241,7 @@ OPERATIONS = {  # for a test: they are those of ``Operation``
 }
 
 cdef enum Role:
-    NONE, TIME, STREAM_ID, SEQ, OPERATION, END_OF_BATCH
+    NONE, TIME, STREAM_ID, SEQ, OPERATION, TTL, END_OF_BATCH
 
 
 cdef inline bint is_range(int16_t operation) noexcept nogil:
@@ -292,6 +295,7 @@ cdef class Plan:
         self.roles[<Py_ssize_t> layout.stream_id] = STREAM_ID
         self.roles[<Py_ssize_t> layout.seq] = SEQ
         self.roles[<Py_ssize_t> layout.operation] = OPERATION
+        self.roles[<Py_ssize_t> layout.ttl] = TTL
         self.roles[<Py_ssize_t> layout.end_of_batch] = END_OF_BATCH
         self.key_names = tuple(column.name for column in layout.keys)
         self.key_decoders = tuple(column.decode for column in layout.keys)
@@ -587,6 +591,11 @@ cdef bint read_row(
             elif role == OPERATION:
                 if size == 1:
                     row.operation = <uint8_t> cell[0]
+                elif size >= 0:
+                    return False
+            elif role == TTL:
+                if size >= 0 and size != 8:
+                    return False
             elif size >= 0:
                 row.end_of_batch = 1 if size == 1 and cell[0] == 1 else 2
         at += step
@@ -730,7 +739,7 @@ cdef class LogRows:
                 at += row.size
         PyMem_Free(guesses)
         if not good:
-            raise ValueError("a row ends too early, or lacks its time, stream id or sequence number")
+            raise ValueError(_BAD_ROW)
         moved = <const char**> PyMem_Realloc(self.starts, (page + 1) * sizeof(char*))
         if moved == NULL:
             raise MemoryError

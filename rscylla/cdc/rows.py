@@ -561,16 +561,22 @@ def leave_out_lost_keys(rows: LogRows, table: LoggedTable, start_us: int, after:
     return missed
 
 
-_LACKS_KEY = "a row ends too early, or lacks its time, stream id or sequence number"
+_BAD_ROW = (
+    "a row ends too early, lacks its time, stream id or sequence number, or has an operation or TTL of a wrong size"
+)
 
 
 def _checked_positions(rows: Sequence[Cells], layout: Layout) -> list[bytes]:
     try:
         positions = _positions_of(rows, layout)
     except TypeError as e:  # a cell is null
-        raise MalformedData.of_page(layout.table.full_name, _LACKS_KEY, is_log=True) from e
-    if not set(map(len, positions)) <= {_POSITION_SIZE}:
-        raise MalformedData.of_page(layout.table.full_name, _LACKS_KEY, is_log=True)
+        raise MalformedData.of_page(layout.table.full_name, _BAD_ROW, is_log=True) from e
+    if (
+        not set(map(len, positions)) <= {_POSITION_SIZE}
+        or not {len(cell) for row in rows if (cell := row[layout.operation]) is not None} <= {1}
+        or not {len(cell) for row in rows if (cell := row[layout.ttl]) is not None} <= {8}
+    ):
+        raise MalformedData.of_page(layout.table.full_name, _BAD_ROW, is_log=True)
     return positions
 
 

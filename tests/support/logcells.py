@@ -57,7 +57,7 @@ LAYOUT = layout_of()
 
 def cells(values: dict[str, Any], of: tuple[Column, ...]) -> list[bytes | None]:
     own = {"cdc$stream_id": stream_id(5), "cdc$time": log_time(T, 7), "pk": 1, **values}
-    own["cdc$operation"] = bytes((values.get("op", 1) & 0xFF,))
+    own.setdefault("cdc$operation", bytes((values.get("op", 1) & 0xFF,)))
     own |= {f"cdc$deleted_{n}": b"\x01" for n in values.get("gone", ())}
     return [integer(v) if isinstance(v, int) else v for v in (own.get(c.name) for c in of)]
 

@@ -61,6 +61,24 @@ def test_a_row_that_lacks_a_part_of_its_key_is_named(twin: Callable[[], LogRows]
         _ = twin().add(page_of({name: cell}), LAYOUT).positions
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("cdc$operation", b""),
+        ("cdc$operation", b"\x01\x01"),
+        ("cdc$ttl", b""),
+        ("cdc$ttl", b"\x01"),
+        ("cdc$ttl", bytes(9)),
+    ],
+)
+def test_a_row_whose_operation_or_ttl_has_a_wrong_size_is_named(
+    twin: Callable[[], LogRows], name: str, cell: bytes
+) -> None:
+    with pytest.raises(MalformedData, match=r"a malformed page: a row .* has an operation or TTL of a wrong size$"):
+        _ = twin().add(page_of({name: cell}), LAYOUT).positions
+    assert len(twin().add(page_of({name: None}), LAYOUT).positions) == 1
+
+
 READS: dict[str, Callable[[ChangeEvent], object]] = {
     "key": lambda e: e.key,
     "foreign_id": lambda e: e.foreign_id,
@@ -103,6 +121,19 @@ def test_an_image_that_holds_no_value_is_named(twin: Callable[[], LogRows], of: 
     rows[0 if of == "before" else 2]["v"] = SECRET
     with pytest.raises(MalformedData, match="in column 'v' that"):
         READS[f"change.{of}"](event_of(twin, *rows))
+
+
+@pytest.mark.parametrize("read", ["metadata", "change.as_dict"])
+@pytest.mark.parametrize("column", ["tags", "cdc$deleted_elements_tags"])
+def test_metadata_names_a_cell_of_the_delta_although_the_images_are_values(
+    twin: Callable[[], LogRows], column: str, read: str
+) -> None:
+    rows = [{"op": op, "ck": 1, "cdc$batch_seq_no": n} for n, op in enumerate((0, 1, 9))]
+    rows[1][column] = SECRET
+    event = event_of(twin, *rows)
+    assert event.change is not None
+    with pytest.raises(MalformedData, match="in column 'tags' that"):
+        _ = event.metadata if read == "metadata" else event.change.as_dict()
 
 
 @pytest.mark.parametrize("mode", ["log", "changes", "events"])
