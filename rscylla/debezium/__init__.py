@@ -5,7 +5,7 @@
     converters   records to bytes, as the properties configure it
     json         ... as Connect's JsonConverter makes them; avro, jsonschema: as Confluent's; registry: of their schemas
     transforms   the connector's two transforms, Debezium's under them, and chains
-    record       what a record is; java: texts as Java makes them; names: names that Avro takes
+    record       what a record is; java: texts as Java makes them; regex: its regular expressions; names: those of Avro
 
 All of it is pure but ``registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
 """
@@ -17,6 +17,7 @@ from .emitter import Emitter, RowReader
 from .json import JsonConverter, schema_json
 from .jsonschema import json_schema
 from .record import Header, Record
+from .regex import java_pattern
 from .registry import ConfluentRegistry, Registered, SchemaRegistry
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
 from .transforms import (
@@ -56,6 +57,7 @@ __all__ = [
     "avro_encoder",
     "avro_schema",
     "converters_of",
+    "java_pattern",
     "json_schema",
     "schema_json",
     "transforms_of",

@@ -16,6 +16,7 @@ import attrs
 from ..errors import ConfigError
 from ..types.connect import Field, Schema
 from .record import Header, Record
+from .regex import java_pattern
 from .settings import flag, options_of, words
 
 __all__ = [
@@ -449,24 +450,18 @@ class ExtractChangedRecordState:
 # ---------------------------------------------------------------- of Connect
 
 
-def _java_pattern(text: str, name: str) -> re.Pattern[str]:
-    """Return a regular expression of Java, of what both languages have. Raises ConfigError if it is none."""
-    try:
-        return re.compile(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text))
-    except re.error as e:
-        raise ConfigError(f"{name} is no regular expression: {e}") from e
-
-
 @attrs.define(eq=False)
 class RegexRouter:
     """
-    Connect's transform of this name: the topic of a record is another one where it matches as a whole.
+    Connect's transform of this name: where *regex* matches the topic of a record as a whole, its first match in the
+    topic, which may be shorter, is replaced.
 
     Args:
         regex, replacement: as Java has them; ``$1`` and ``${name}`` stand for groups.
 
     Raises:
-        ConfigError: the first is no regular expression, or has no group that the second one names.
+        ConfigError: the first is no regular expression, or has what is not known here of Java's, or has no group that
+            the second one names.
     """
 
     regex: str
@@ -475,7 +470,7 @@ class RegexRouter:
     _template: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._pattern = pattern = _java_pattern(self.regex, "regex")
+        self._pattern = pattern = java_pattern(self.regex, "regex")
         self._template = _GROUP.sub(lambda found: _template(found, pattern.groups), self.replacement)
         try:
             re.compile(f"(?:{pattern.pattern})|").sub(self._template, "")
@@ -490,8 +485,9 @@ class RegexRouter:
         return cls(options["regex"], options["replacement"])
 
     def __call__(self, record: Record) -> Record:
-        found = self._pattern.fullmatch(record.topic)
-        return record if found is None else record._replace(topic=found.expand(self._template), shared=None)
+        if self._pattern.fullmatch(record.topic) is None:
+            return record
+        return record._replace(topic=self._pattern.sub(self._template, record.topic, count=1), shared=None)
 
 
 _GROUP: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|(\\$|\$)", re.DOTALL)
@@ -595,7 +591,7 @@ def _predicate(properties: Mapping[str, str], name: str) -> Callable[[Record], b
     if kind == "HasHeaderKey" and (key := options.get("name")):
         return lambda record: any(header.key == key for header in record.headers)
     if kind == "TopicNameMatches" and (text := options.get("pattern")):
-        matches = _java_pattern(text, f"predicates.{name}.pattern").fullmatch
+        matches = java_pattern(text, f"predicates.{name}.pattern").fullmatch
         return lambda record: matches(record.topic) is not None
     raise ConfigError(
         f"predicates.{name} needs a type of {_PREDICATES}RecordIsTombstone, HasHeaderKey with a name, or "

@@ -12,8 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from ..debezium import java_pattern
 from ..errors import ConfigError, PublishFailed
-from .properties import Properties
+from .properties import Properties, words
 
 __all__ = ["TopicSettings", "Topics"]
 
@@ -131,7 +132,5 @@ def _settings(group: str, given: Mapping[str, str], default: TopicSettings | Non
 
 
 def _patterns(group: str, text: str, what: str) -> re.Pattern[str]:
-    try:
-        return re.compile("|".join(f"(?:{part.strip()})" for part in text.split(",") if part.strip()) or r"(?!)")
-    except re.error as error:
-        raise ConfigError(f"topic.creation.{group}.{what} is no regular expression: {error}") from error
+    parts = words(text)  # as in Connect, one expression after commas are gone
+    return java_pattern("|".join(parts) if parts else "(?!)", f"topic.creation.{group}.{what}")

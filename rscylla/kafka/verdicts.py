@@ -18,6 +18,7 @@ from ..errors import CDCDisabled, ConfigError, TableNotFound
 from ..publish import DebeziumMessages
 from .client import producer_findings
 from .properties import Finding, Properties, words
+from .topics import Topics
 
 __all__ = ["refusals", "verdicts"]
 
@@ -287,6 +288,7 @@ def verdicts(properties: Properties, session: Session | None) -> Sequence[Findin
         try:
             Settings.of(properties)
             DebeziumMessages(properties)
+            Topics.of(properties, {})
         except ConfigError as error:
             own.append(Finding(str(error).split(" ", 1)[0], str(error)))
     wrong = {finding.property for finding in own if finding.level == "error"}

@@ -29,6 +29,7 @@ from rscylla.kafka.topics import Topics, TopicSettings
 from rscylla.publish import JsonLines
 
 LONG_S = 60.0
+NEEDED = {"topic.prefix": "demo", "scylla.cluster.ip.addresses": "h:9042", "scylla.table.names": "shop.a"}
 
 
 @pytest.fixture(scope="module")
@@ -455,14 +456,16 @@ def test_topics_are_created_by_the_first_group_that_has_them() -> None:
         "topic.creation.big.include": r"demo\.shop\.b.*, demo\.x",
         "topic.creation.big.exclude": r".*\.bad",
         "topic.creation.big.partitions": "60",
-        "topic.creation.small.include": ".*heartbeat.*",
+        "topic.creation.small.include": r".*heartbeat.*, (?i)DEMO\.shop\.[a-z&&[^x]]",
         "topic.creation.small.retention.ms": "1000",
     }
     topics = Topics.of(Properties.of(given), {})
     assert topics is not None
     assert topics.settings_of("demo.shop.big") == TopicSettings(60, 3)
     assert topics.settings_of("demo.shop.bad") == TopicSettings(6, 3, {"cleanup.policy": "compact"})
-    assert topics.settings_of("__heartbeat") == TopicSettings(6, 3, {"retention.ms": "1000"})
+    for small in ("__heartbeat", "demo.shop.a"):
+        assert topics.settings_of(small) == TopicSettings(6, 3, {"retention.ms": "1000"})
+    assert topics.settings_of("demo.shop.x") == topics.default
     assert Topics.of(Properties.of({"topic.prefix": "demo"}), {}) is None
     simple = Topics.of(Properties.of({"topic.prefix": "demo", "auto.create.topics.enable": "true"}), {})
     assert simple is not None
@@ -480,6 +483,8 @@ def test_topics_are_created_by_the_first_group_that_has_them() -> None:
 def test_wrong_settings_of_topics_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"topic\.creation"):
         Topics.of(Properties.of(wrong), {})
+    (error,) = [finding for finding in verdicts(Properties.of(NEEDED | wrong), None) if finding.level == "error"]
+    assert error.property.startswith("topic.creation")
 
 
 # ---------------------------------------------------------------- verdicts
