@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -25,6 +27,7 @@ __all__ = [
     "member_of",
     "moment",
     "moved",
+    "packed",
     "view_of",
 ]
 
@@ -35,13 +38,17 @@ MOST_SLICES = 4096
 
 @attrs.frozen
 class Standing:
-    """What a member writes of itself. ``token`` identifies it; everything expires after ``ttl_s``."""
+    """What a member writes of itself. ``token`` identifies it; everything expires after ``ttl_s``.
+
+    ``reads``: the names of its consumers, by ``packed``; None until they are known.
+    """
 
     token: str
     owner: str
     since: str
     renewals: int
     ttl_s: int
+    reads: bytes | None = None
 
 
 @attrs.frozen
@@ -104,9 +111,24 @@ def moment(text: str) -> datetime | None:
     return tu.datetime_of(parse_us(text)) if text else None
 
 
-def member_of(token: str, owner: str, since: str, left_s: float, renewals: int, drains: bool) -> GroupMember:
+def member_of(
+    token: str, owner: str, since: str, left_s: float, renewals: int, drains: bool, reads: bytes | None
+) -> GroupMember:
     """Return a member as a table has it."""
-    return GroupMember(token, owner, moment(since), timedelta(seconds=left_s), renewals, drains)
+    return GroupMember(token, owner, moment(since), timedelta(seconds=left_s), renewals, drains, _unpacked(reads))
+
+
+def packed(names: Iterable[str]) -> bytes:
+    """Return names of consumers in few bytes: each look reads those of all members, and many are alike."""
+    return zlib.compress(json.dumps(sorted(names)).encode())
+
+
+def _unpacked(names: bytes | None) -> frozenset[str] | None:
+    """Return the names that were packed; None if there are none, or a later release packs them in another way."""
+    try:
+        return None if names is None else frozenset(json.loads(zlib.decompress(names)))
+    except (zlib.error, ValueError, TypeError):
+        return None
 
 
 def view_of(

@@ -17,7 +17,7 @@ __all__ = ["ScyllaGroupTable"]
 _DRAINS_S = 7 * 86_400
 """How long a member is asked to drain. Members do not write the column, so that they cannot undo what was asked."""
 
-_COLUMNS = "item, slices, next, claim, TTL(claim), renewals, drains, holder, epoch, owner, since, before, why"
+_COLUMNS = "item, slices, next, claim, TTL(claim), renewals, drains, reads, holder, epoch, owner, since, before, why"
 
 
 class ScyllaGroupTable(StoreTable):
@@ -61,9 +61,10 @@ class ScyllaGroupTable(StoreTable):
             return None
         members: list[GroupMember] = []
         slices: dict[Slice, GroupSlice] = {}
-        for item, _, _, claim, seconds, renewals, drains, holder, epoch, owner, since, before, why in rows:
+        for item, _, _, claim, seconds, renewals, drains, reads, holder, epoch, owner, since, before, why in rows:
             if claim:
-                members.append(member_of(claim, owner or "", since or "", seconds or 0, renewals or 0, bool(drains)))
+                told = owner or "", since or "", seconds or 0, renewals or 0, bool(drains), reads
+                members.append(member_of(claim, *told))
             elif epoch:
                 of, index = map(int, item.split("/")[1:])
                 slices[Slice(index, of)] = GroupSlice(
@@ -133,7 +134,7 @@ class ScyllaGroupTable(StoreTable):
     @property
     def _standing(self) -> str:
         return (
-            f"UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ?, renewals = ? "
+            f"UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ?, renewals = ?, reads = ? "
             "WHERE name = ? AND item = ?"
         )
 
@@ -161,5 +162,5 @@ def _member(token: str) -> str:
 
 def _values(name: str, standing: Standing) -> tuple[Any, ...]:
     """Return the values of a statement that writes the row of a member."""
-    told = standing.ttl_s, standing.token, standing.owner, standing.since, standing.renewals
+    told = standing.ttl_s, standing.token, standing.owner, standing.since, standing.renewals, standing.reads
     return (*told, name, _member(standing.token))

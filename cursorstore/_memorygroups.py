@@ -141,4 +141,5 @@ class _Group:
 
 def _member(group: _Group, token: str, left_s: float) -> GroupMember:
     standing, _ = group.members[token]
-    return member_of(token, standing.owner, standing.since, left_s, standing.renewals, token in group.drains)
+    told = standing.owner, standing.since, left_s, standing.renewals, token in group.drains, standing.reads
+    return member_of(token, *told)

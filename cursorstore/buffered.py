@@ -229,6 +229,12 @@ class BufferedCursorStore:
     def fence_name(self, consumer: str) -> str | None:
         return fence_name(self._inner, consumer)
 
+    def unsaved_s(self, consumer: str) -> float:
+        """Return for how many seconds the cursor of *consumer* is overdue to be written; 0 if it is not."""
+        # The thread writes the cursors of all consumers, one after the other, and may hang in a write.
+        hangs = self._thread is not None and consumer in self._slots
+        return max(0.0, self._clock.monotonic() - self._flushed - self._interval) if hangs else 0.0
+
     def close(self) -> None:
         with self._lock:
             thread, self._thread = self._thread, None

@@ -31,7 +31,7 @@ from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
 
 from ._checks import process_name
-from ._grouprows import MOST_SLICES, GroupRows, Move, Standing, check_count, check_group, moved
+from ._grouprows import MOST_SLICES, GroupRows, Move, Standing, check_count, check_group, moved, packed
 from ._grouptable import ScyllaGroupTable
 from ._leasetable import write_timeout_s
 from ._memorygroups import MemoryGroupTable
@@ -87,6 +87,7 @@ class _Membership:
         self._token = NOBODY
         self._since = ""
         self._renewals = 0
+        self._reads: bytes | None = None  # the names of the consumers
         self._unsure = False  # a write may have been applied, or not
         self._names: Mapping[str, str] = {}  # of the members of the last view, by token
         self._counts: frozenset[int] = frozenset()  # numbers of slices that the group has had
@@ -213,6 +214,10 @@ class _Membership:
             if view is None:
                 raise failed or QueryTimeout(f"group {self._name!r} could not be stored; try again")
         return view
+
+    def announce(self, consumers: Iterable[str]) -> None:
+        """Have the next renewal tell the others which consumers this process runs on each of its slices. No query."""
+        self._reads = packed(consumers)
 
     def renew(self) -> None:
         """Extend the membership: its full duration starts again.
@@ -444,7 +449,7 @@ class _Membership:
         )
 
     def _standing(self) -> Standing:
-        return Standing(self._token, self._owner, self._since, self._renewals, self._term.ttl_s)
+        return Standing(self._token, self._owner, self._since, self._renewals, self._term.ttl_s, self._reads)
 
     def _move(
         self, index: int, epoch: int, to: str, owner: str, before: str, why: str, *, above: int | None = None

@@ -100,6 +100,8 @@ class _Lease:
         self._poll = Backoff(initial=timedelta(seconds=self.renew_every), maximum=ttl)
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._epoch = 0
+        self._other_until = _NEVER  # how long another owner holds it, by the monotonic clock
+        self._error = "no answer yet"  # why the last look failed; "" if it did not
         self._left_s = 0  # how long the holder's lease still ran at the last read
         self._since = ""
 
@@ -127,6 +129,13 @@ class _Lease:
         """Seconds between calls of ``renew``: a third of the lease's time. Retry a failed renewal sooner."""
         return self._term.renew_every
 
+    @property
+    def trouble(self) -> str:
+        """Why the lease may have no holder now; "" while this owner, or as far as it knows another, has it."""
+        if self.held() or self._clock.monotonic() < self._other_until:
+            return ""
+        return f"nobody holds it, as far as known{': ' if self._error else ''}{self._error}"
+
     def held(self) -> bool:
         """Return whether this owner may act now. Sends no query; turns false *margin* before others can acquire."""
         return self._term.runs()
@@ -142,8 +151,9 @@ class _Lease:
                     self._rows.add(self._name)
                 row = LeaseRow(self._name, 0)
             # The claim is our own if an acquisition timed out and was applied nevertheless.
+            self._error = ""
             if row.token not in ("", self._token):
-                self._left_s = row.seconds
+                self._left_s, self._other_until = row.seconds, self._clock.monotonic() + row.seconds
                 return False
             began = self._term.now()
             since = format_us(self._clock.now_us())
@@ -184,6 +194,7 @@ class _Lease:
 
     def _stand_by(self, error: Exception, failures: int, seconds: float) -> None:
         if not isinstance(error, _HeldByAnother):
+            self._error = str(error)
             _log.warning("lease %r: standing by, %s", self._name, error)
 
     def renew(self) -> None:

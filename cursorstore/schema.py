@@ -114,6 +114,7 @@ GROUPS = TableKind(
         "claim": "text",
         "renewals": "bigint",
         "drains": "boolean",
+        "reads": "blob",
         "holder": "text",
         "epoch": "bigint",
         "owner": "text",

@@ -149,3 +149,19 @@ def split_lane(name: str) -> tuple[str, Slice] | None:
     """
     lane = _LANE.fullmatch(name)
     return split_name(name) or (split_name(lane[1]) if lane else None)
+
+
+def slices_text(indexes: Collection[int]) -> str:
+    """Return the slices as text.
+
+    >>> slices_text({5}), slices_text([7, 0, 1, 2, 3])
+    ('slice 5', 'slices 0-3, 7')
+    """
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    spans = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"slice{'s' if len(indexes) > 1 else ''} {', '.join(spans)}"

@@ -22,6 +22,7 @@ from ._consumers import (
     bulk_of,
 )
 from ._cursors import (
+    BufferingCursorStore,
     CoalescingCursorStore,
     CursorAdmin,
     CursorRecord,
@@ -34,6 +35,7 @@ from ._cursors import (
     flush_cursor,
     last_event_of,
     saver_of,
+    unsaved_s,
 )
 from ._deadletters import DeadLetterAdmin, DeadLetters
 from ._leases import Fence, Fencing, Lease, Membership
@@ -52,6 +54,7 @@ from ._streams import (
 __all__ = [
     "NOBODY",
     "BatchProgress",
+    "BufferingCursorStore",
     "BulkConsumer",
     "BulkStreamClient",
     "ChangeLike",
@@ -98,4 +101,5 @@ __all__ = [
     "last_event_of",
     "receiver_of",
     "saver_of",
+    "unsaved_s",
 ]

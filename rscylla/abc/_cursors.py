@@ -13,6 +13,7 @@ from ..event import Event
 from ._optional import overriding
 
 __all__ = [
+    "BufferingCursorStore",
     "CoalescingCursorStore",
     "CursorAdmin",
     "CursorRecord",
@@ -25,6 +26,7 @@ __all__ = [
     "flush_cursor",
     "last_event_of",
     "saver_of",
+    "unsaved_s",
 ]
 
 
@@ -147,6 +149,17 @@ class CoalescingCursorStore(LazyCursorStore, Protocol):
         """
 
 
+@runtime_checkable
+class BufferingCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that writes later, and tells if it does not."""
+
+    def unsaved_s(self, consumer: str) -> float:
+        """Return for how long the cursor of *consumer* should have been written by now, in seconds; 0 if it is not due.
+
+        Called by health checks, from any thread; sends no query, and does not wait for a write.
+        """
+
+
 def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
     """Return the function that saves the cursor after an event in *store*: its own, or ``set_cursor`` with the id.
 
@@ -171,6 +184,11 @@ def flush_cursor(store: CursorStore, consumer: str) -> None:
 def fence_name(store: CursorStore, consumer: str) -> str | None:
     """Return what ``FencedCursorStore.fence_name`` returns; None if *store* is none."""
     return store.fence_name(consumer) if isinstance(store, FencedCursorStore) else None
+
+
+def unsaved_s(store: CursorStore, consumer: str) -> float:
+    """Return what ``BufferingCursorStore.unsaved_s`` returns; 0 if *store* is none."""
+    return store.unsaved_s(consumer) if isinstance(store, BufferingCursorStore) else 0.0
 
 
 def last_event_of(store: CursorStore, consumer: str) -> LastEvent:

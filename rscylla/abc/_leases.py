@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
 
 from .._groups import GroupView
@@ -97,6 +97,12 @@ class Membership(Fencing, Protocol):
             ConfigError: the group is new, and this process was given no number of slices.
             LeaseLost: the answer arrived after the time of the membership had ended; join again.
             SourceError: the store did not answer.
+        """
+
+    def announce(self, consumers: Iterable[str]) -> None:
+        """Have the next renewal tell the other members which consumers this process runs on each of its slices.
+
+        The names are those of whole consumers. Sends no query.
         """
 
     def renew(self) -> None:

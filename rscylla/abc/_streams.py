@@ -127,6 +127,8 @@ class StreamStatus:
     """Time of the source's clock that is furthest off, minus time of the client's clock, in microseconds."""
     generation_us: int | None = None
     """Start of the generation of CDC streams that the watermark is in, in microseconds since the epoch."""
+    cdc_enabled: bool | None = None
+    """Whether the source logs new changes."""
 
 
 class StreamFunc(Protocol):

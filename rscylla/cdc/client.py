@@ -106,6 +106,7 @@ class Client:
             log_ttl_s=feed.source.table.ttl_s,
             clock_skew_us=max(feed.source.node_clocks.skew_us.values(), key=abs, default=0),
             generation_us=batch.done.generation * 1000 or None,
+            cdc_enabled=feed.source.table.enabled,
         )
 
     def recv(self) -> ChangeEvent | Progress:

@@ -134,8 +134,8 @@ def _cdc(facts: Facts) -> Iterator[Finding]:
     else:
         yield Finding(
             "cdc",
-            "warn",
-            f"CDC of {table.full_name} is switched off: the log is detached and gets no new rows",
+            "error",
+            f"CDC of {table.full_name} is switched off: the log is detached and gets no new rows, so changes are lost",
             f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true}}, and repeat all other CDC options",
         )
     if table.delta == "keys":

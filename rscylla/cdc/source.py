@@ -283,6 +283,9 @@ class Source:
         self.same_until_us = at_us
         if (fresh.altered_us or 0) < (self.table.altered_us or 0):
             return self.table  # the node has not learnt of the last alteration
+        if fresh.enabled != self.table.enabled:
+            state = "on again" if fresh.enabled else "off: new changes are not logged"
+            log.warning("CDC of %s was switched %s", fresh.full_name, state)
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
         self.table = fresh
         return fresh

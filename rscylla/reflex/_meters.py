@@ -20,6 +20,9 @@ class Meters:
     """The metric families on one registry. Use ``meters_for`` to get them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.ready: Final = Gauge(
+            "rscylla_service_ready", "1 while somebody reads all that the service should read", registry=registry
+        )
         lane = ("consumer_name",)
         self.lane_state: Final = Gauge(
             "rscylla_lane_state", "1 for the state that the lane is in", (*lane, "state"), registry=registry

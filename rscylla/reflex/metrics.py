@@ -116,9 +116,12 @@ class ConsumerSeries:
         self.activity = Activity()
         self._failing = ("", 0)
         self.is_failing = False
-        """Whether ``failing`` names an event; read after each event, so an attribute."""
+        """Whether a run, or an event, has failed since the cursor moved; read after each event, so an attribute."""
         self._shown: dict[str, Callable[[], float]] = {}
         self._finished = False
+        self._opened_at = 0.0
+        self._mark: tuple[int, ...] | None = None  # of what the run has read and finished
+        self._marked_at = 0.0
         self._lock = threading.Lock()
 
     def collected(self, shown: bool) -> None:
@@ -145,6 +148,7 @@ class ConsumerSeries:
             self.monotonic = monotonic_of(self._clock)
             self.unsafe_lag = None if lag is None else float(lag < SAFE_LAG and not self.swept)
             self._finished = False
+            self._opened_at, self._mark = self._clock.monotonic(), None
 
     @property
     def is_open(self) -> bool:
@@ -295,6 +299,7 @@ class ConsumerSeries:
         """Count a run that ended with an error at *stage*, when it was consuming the event *event_id*."""
         with self._lock:
             self.run_errors[stage] = self.run_errors.get(stage, 0) + 1
+        self.is_failing = True
         if stage == "consume" and event_id:
             self.event_failed(event_id)
 
@@ -315,6 +320,22 @@ class ConsumerSeries:
         """Return how many seconds the stream is behind the clock, or None if it does not say."""
         watermark_us = self.status().watermark_us
         return (self._clock.now_us() - watermark_us) / 1e6 if watermark_us and not self._finished else None
+
+    def open_s(self) -> float:
+        """Return for how many seconds the stream has been open; 0 if none is."""
+        return self._clock.monotonic() - self._opened_at if self._report is not None else 0.0
+
+    def still_s(self) -> float:
+        """Return for how many seconds the run has neither read nor finished anything, as far as this was asked.
+
+        0 for a stream that waits for the future, or does not say how far it has read and whether its source answers.
+        """
+        status, now = self.status(), self._clock.monotonic()
+        reads = status.poll_age_s is not None and 0 < status.watermark_us <= self._clock.now_us()
+        mark = (status.watermark_us, *self.counts.values()) if reads else None
+        if mark is None or mark != self._mark:
+            self._mark, self._marked_at = mark, now
+        return now - self._marked_at
 
     def lag(self) -> float | None:
         """Return the lag in seconds: that of the watermark, else the age of the last event on arrival, else None."""
@@ -439,6 +460,12 @@ _LABEL = ("consumer_name",)
 
 _Value = Callable[[ConsumerSeries], float | None]
 
+
+def _cdc_enabled(series: ConsumerSeries) -> float | None:
+    enabled = series.status().cdc_enabled
+    return None if enabled is None else float(enabled)
+
+
 _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("reflex_consumer_lag_seconds", "how far the consumer is behind, from the stream's watermark", ConsumerSeries.lag),
     ("reflex_consumer_lag_alert", "1 if the lag is above the consumer's threshold", ConsumerSeries.lag_alert),
@@ -447,6 +474,7 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_last_event_age_seconds", "age of the last event the consumer got", ConsumerSeries.last_event_age),
     ("rscylla_unsafe_lag", "1 if StreamLag is so short that late rows may be missed", lambda s: s.unsafe_lag),
     ("rscylla_poll_age_seconds", "age of the query that the source has not answered", lambda s: s.status().poll_age_s),
+    ("rscylla_cdc_enabled", "1 if the source logs new changes, 0 if CDC is switched off", _cdc_enabled),
     ("rscylla_log_ttl_seconds", "how long the source keeps changes", lambda s: s.status().log_ttl_s or None),
     ("rscylla_clock_skew_seconds", "the source's clock furthest off, minus the client's", ConsumerSeries.clock_skew),
     ("rscylla_busy_seconds", "how long the consumer has worked on its event", lambda s: s.activity.longest()[0]),

@@ -363,6 +363,17 @@ class MembershipContract(_Groups):
         assert epochs == [(64, 1), (128, 1), (64, 3), (128, 3)]
         assert a.fence_of("billing[5/64]").epoch == 3
 
+    def test_members_tell_which_consumers_they_run(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        assert {m.reads for m in b.look().members} == {None}
+        names = {"billing", "a\nname \u00fc", *(f"shop.table_{n}" for n in range(500))}
+        a.announce(names)
+        a.renew()
+        assert {m.owner: m.reads for m in b.look().members} == {"a": names, "b": None}
+        a.take(a.look(), {0})
+        a.give(0, b.token)
+        assert {m.owner: m.reads for m in a.look().members} == {"a": names, "b": None}
+
     def test_change_that_takes_too_long_is_undone(self, name: str) -> None:
         table, a = self.open_table(), self.joined(name, "busy")
         a.take(a.look(), {0})

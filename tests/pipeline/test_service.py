@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import threading
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore, ScyllaDeadLetters, ScyllaLease
 from rscylla.abc import BatchProgress
+from rscylla.cdc import source as source_module
 from rscylla.reflex.batch_metrics import batch_metrics_for
 
 MONITORING = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
@@ -289,6 +291,31 @@ def test_the_cursors_are_saved_when_it_stops(shop: Shop, registry: CollectorRegi
         shop.write("orders", 9)
         until(lambda: 9 in shop.ids("orders"), "the new order")
     assert shop.seen[len(before) :] == [("orders", 9)]
+
+
+def test_a_table_whose_cdc_is_switched_off_is_not_read(
+    shop: Shop, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "METADATA_EVERY_S", 0.05)
+
+    def status() -> int:
+        host, port = service.address or ("", 0)
+        connection = http.client.HTTPConnection(host, port)
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+
+    with shop.service(registry) as service:
+        until(lambda: status() == 200, "both read")
+        assert samples(service)["rscylla_cdc_enabled", "orders"] == 1
+        shop.session.execute(f"ALTER TABLE {shop.keyspace}.orders WITH cdc = {{'enabled': false}}")
+        until(lambda: status() == 503, "it is noticed")
+        failed = [(check["check"], check["why"]) for check in service.ready()["checks"] if not check["ok"]]
+        assert [check for check, _ in failed] == ['lane "orders"']
+        assert f"CDC of {shop.keyspace}.orders is switched off" in failed[0][1]
+        assert samples(service)["rscylla_cdc_enabled", "orders"] == 0
+        assert samples(service)["rscylla_cdc_enabled", "parcels"] == 1
+        shop.session.execute(f"ALTER TABLE {shop.keyspace}.orders WITH cdc = {{'enabled': true}}")
+        until(lambda: status() == 200, "it is on again")
 
 
 def test_nothing_warns_that_it_cannot_be_watched(shop: Shop, registry: CollectorRegistry) -> None:

@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._drivererrors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.event", "rscylla._integers"),
-    "rscylla._groups": (),
+    "rscylla._groups": ("rscylla._slices",),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
         *("rscylla._letters", "rscylla._groups", "rscylla._slices"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 
 import attrs
 from prometheus_client import Gauge
@@ -33,10 +33,19 @@ class _Slice:
     """A slice whose lanes run here. ``late_at``: until when its lanes have to end after it was lost, in real time."""
 
     index: int
+    count: int
     keeper: SliceKeeper
     signal: LeasedStop
     workers: tuple[Worker, ...]
     late_at: float | None = None
+
+    @property
+    def consumers(self) -> Iterator[str]:
+        """The names of the lanes without that of the slice: in each slice the same."""
+        part = Slice(self.index, self.count).name("")
+        for worker in self.workers:
+            consumer, _, lane = worker.name.rpartition(part) if part else (worker.name, "", "")
+            yield consumer + lane
 
     @property
     def alive(self) -> bool:
@@ -83,6 +92,7 @@ class GroupWork:
         self._missed = 0
         self._leaving = False
         self._lapsed = False
+        self._running = frozenset[int]()
         self.workers: tuple[Worker, ...] = ()
         """The workers of all slices that are here now. Any thread may read."""
         self._joined = JoinedGroup(group.membership, clock)
@@ -160,7 +170,7 @@ class GroupWork:
             if self._leaving or keeper is not self._keeper or self._lapsed:
                 keeper.gone(signal)
             else:
-                come.append(_Slice(index, keeper, signal, self._hired(index, count, signal)))
+                come.append(_Slice(index, count, keeper, signal, self._hired(index, count, signal)))
         self._slices.update((one.index, one) for one in come)
         self._changed()
         for one in come:
@@ -183,6 +193,7 @@ class GroupWork:
             for spec in specs:
                 self._check_name(spec.name, index, count)
                 self._check_fenced(spec, index, count)
+                _check_keys(spec, index, count)
         except Exception as error:
             where = f'slice {index} of {count} of group "{self._membership.name}"'
             raise ServiceFailed(f"the lanes of {where} cannot be made: {error}") from error
@@ -239,6 +250,9 @@ class GroupWork:
     def _changed(self) -> None:
         by_index = sorted(self._slices.values(), key=lambda one: one.index)
         self.workers = tuple(worker for one in by_index for worker in one.workers)
+        self._running = frozenset(one.index for one in by_index if one.workers)
+        if by_index:  # a process without slices would run the same
+            self._membership.announce({name for one in by_index for name in one.consumers})
 
     def check(self) -> None:
         """Raise ``ServiceFailed`` if lanes went on for too long after their slice was lost. Called now and then."""
@@ -304,7 +318,9 @@ class GroupWork:
     def facts(self) -> GroupFacts:
         """Return the current state. Sends no queries. Any thread."""
         keeper, membership = self._keeper, self._membership
-        view = self._view
+        view = None if keeper is None else keeper.view
+        age_s = None if keeper is None or view is None else max(0.0, self._clock.monotonic() - keeper.viewed_at)
+        absent = keeper.lifespans.over(view, timedelta(seconds=age_s)) if keeper and view and age_s else frozenset()
         return GroupFacts(
             name=membership.name,
             owner=membership.owner,
@@ -312,10 +328,12 @@ class GroupWork:
             held=tuple(sorted(membership.held())),
             since=self._joined_at,
             view=view,
-            view_age_s=None if keeper is None or view is None else max(0.0, self._clock.monotonic() - keeper.viewed_at),
+            view_age_s=age_s,
             moves=dict(self._moves),
             renewals_failed=self._missed,
             why=self._why_not_joined(),
+            running=self._running,
+            absent=absent,
         )
 
     def _why_not_joined(self) -> str:
@@ -327,3 +345,13 @@ class GroupWork:
             lanes = ", ".join(alive)
             return f"{trouble or 'its membership has ended'}; it joins again when these lanes have ended: {lanes}"
         return trouble or ("it has left" if self._leaving else "no answer yet")
+
+
+def _check_keys(spec: Spec, index: int, count: int) -> None:
+    """Refuse a stream that is known to read other keys: those of the slice would be read by nobody, or by several."""
+    found = getattr(spec.stream, "key_slice", (index, count))
+    if tuple(found) != (index, count):
+        raise ConfigError(
+            f'the stream of "{spec.name}" reads slice {found[0]} of {found[1]}; slice it with the index and the count '
+            "that the function gets"
+        )

@@ -6,19 +6,20 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 
 import attrs
 
 from ..._groups import NOBODY, GroupView
-from ..._slices import Slice
+from ..._slices import Slice, slices_text
 from ...abc import Membership
 from ...clock import Clock, Stop
 from ...errors import LeaseLost
 from ._balance import Moves, balance
 from ._lease import LeasedStop, is_unanswered
 
-__all__ = ["Absentees", "SliceKeeper", "slices_text"]
+__all__ = ["Absentees", "Lifespans", "SliceKeeper"]
 
 log = logging.getLogger("rscylla.service")
 
@@ -72,6 +73,32 @@ class Absentees:
         return noticed
 
 
+class Lifespans:
+    """Remembers how long the membership of each member lasts, to tell who does not renew it.
+
+    A member that has little of that time left has missed its renewals, and holds nothing any more by its own clocks.
+    """
+
+    def __init__(self) -> None:
+        self._longest: Mapping[str, timedelta] = {}
+
+    def note(self, view: GroupView) -> None:
+        """Note how long the members of a new view have left."""
+        longest = self._longest
+        self._longest = {m.token: max(m.expires_in, longest.get(m.token, m.expires_in)) for m in view.members}
+
+    def over(self, view: GroupView, age: timedelta) -> frozenset[str]:
+        """Return the members of *view*, which is *age* old, that do not renew. Any thread."""
+        longest = self._longest
+        return frozenset(
+            m.token for m in view.members if m.expires_in - age <= longest.get(m.token, m.expires_in) * LEFT
+        )
+
+
+LEFT = 0.25
+"""Part of its time that a member which renews has at least left: the usual margin."""
+
+
 class SliceKeeper:
     """Looks at a group again and again while this process is a member, in a thread of its own, for one membership.
 
@@ -107,6 +134,7 @@ class SliceKeeper:
         self._renew = renew
         self._moved = moved
         self._absentees = Absentees(1.5 * membership.look_every)
+        self.lifespans = Lifespans()
         self._tenures: dict[int, _Tenure] = {}
         self._targets: dict[int, str] = {}
         self._had = frozenset[int]()
@@ -201,6 +229,7 @@ class SliceKeeper:
         self._hand_over()
         membership, now = self._membership, self._clock.monotonic()
         view = membership.look()
+        self.lifespans.note(view)
         self.view, self.viewed_at = view, now
         token = membership.token
         me = view.member(token)
@@ -332,15 +361,3 @@ class SliceKeeper:
 _LET_GO = {"taken": "took", "left": "let go of", "drained": "let go of", "resliced": "let go of"}
 _GAVE = dict.fromkeys(("given", "left", "drained", "resliced"), "handed over")
 """What the log says of moves, by reason."""
-
-
-def slices_text(indexes: frozenset[int] | set[int]) -> str:
-    """Return the slices as text: ``slice 5``, ``slices 0-3, 7``."""
-    runs: list[list[int]] = []
-    for index in sorted(indexes):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    spans = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    return f"slice{'s' if len(indexes) > 1 else ''} {', '.join(spans)}"

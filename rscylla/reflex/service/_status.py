@@ -21,6 +21,7 @@ from ._history import EVERY_S, History, part_of
 from ._letter_counts import LetterCounts
 from .health import Facts, GroupFacts, LaneFacts, Limits
 from .http import Answer
+from .readiness import ready
 
 __all__ = ["VERSION", "Watch", "status"]
 
@@ -57,7 +58,7 @@ def status(
         },
         "checks": {
             "healthz": _checks(health.alive(facts, limits)),
-            "readyz": _checks(health.ready(facts, limits)),
+            "readyz": _checks(ready(facts, limits)),
         },
         "consumers": _consumers(facts.lanes, history.rates()),
         "lanes": [_lane(lane) for lane in facts.lanes],

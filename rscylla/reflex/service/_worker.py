@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
+from ...abc import unsaved_s
 from ...clock import Stop
 from ...errors import RscyllaError, ServiceFailed
 from .._context import Run
@@ -133,6 +134,11 @@ class Worker:
             events=series.counts["consumed"],
             generation_us=status.generation_us,
             last_error=self.trouble,
+            unproven=series.is_failing,
+            open_s=series.open_s(),
+            still_s=series.still_s(),
+            unsaved_s=unsaved_s(self.spec.store, self.name),
+            cdc_enabled=status.cdc_enabled,
         )
 
     def show(self, meters: Meters) -> None:

@@ -1,4 +1,4 @@
-"""The health of a service: facts, and the checks of them that ``/healthz`` and ``/readyz`` show. Pure functions.
+"""The health of a service: facts, and the checks of them for ``/healthz``; those for ``/readyz`` are in ``readiness``.
 
 ``/healthz`` fails only if a restart of the process helps: nothing supervises the lanes, or a consumer hangs in an
 event, and a thread cannot be stopped from outside. A cluster that does not answer, a lane that waits for its restart,
@@ -15,7 +15,7 @@ import attrs
 
 from ..._groups import GroupView
 
-__all__ = ["Check", "Facts", "GroupFacts", "LaneFacts", "Limits", "alive", "ready", "report", "rounded"]
+__all__ = ["Check", "Facts", "GroupFacts", "LaneFacts", "Limits", "alive", "report", "rounded"]
 
 
 @attrs.frozen
@@ -33,7 +33,10 @@ class LaneFacts:
     ``busy_s``: how long its consumer has worked on ``event_id``. ``pause``: why it waits on purpose. ``failing``: how
     often in a row its event has failed. ``why``: why the service gave up on it or restarts it. ``events``: how many its
     consumer has handled in this process. ``generation_us``: start of the generation of CDC streams that it reads.
-    ``last_error``: why its last run failed, without row values.
+    ``last_error``: why its last run failed, without row values. ``unproven``: a run has failed, or its event, and the
+    cursor has not moved since. ``open_s``: for how long its stream has been open. ``still_s``: for how long it has
+    neither read nor finished anything. ``unsaved_s``: how long its cursor is overdue to be written. ``cdc_enabled``:
+    whether its table logs changes.
     """
 
     consumer: str
@@ -52,6 +55,11 @@ class LaneFacts:
     events: int = 0
     generation_us: int | None = None
     last_error: str = ""
+    unproven: bool = False
+    open_s: float = 0.0
+    still_s: float = 0.0
+    unsaved_s: float = 0.0
+    cdc_enabled: bool | None = None
 
 
 @attrs.frozen
@@ -60,7 +68,8 @@ class GroupFacts:
 
     ``owner`` is its name, and ``token`` what ``view`` knows it by, "" while it is no member. ``held``: the slices that
     it may work on now. ``since``: when it joined. ``view``: the group at its last look, ``view_age_s`` ago. ``moves``:
-    how many slices came or went, by reason. ``why`` it is no member, "" while it is one.
+    how many slices came or went, by reason. ``why`` it is no member, "" while it is one. ``running``: the slices that
+    lanes of this process read, or have read to their end. ``absent``: tokens of members that do not renew.
     """
 
     name: str
@@ -73,11 +82,17 @@ class GroupFacts:
     moves: Mapping[str, int] = attrs.field(factory=dict)
     renewals_failed: int = 0
     why: str = ""
+    running: frozenset[int] = frozenset()
+    absent: frozenset[str] = frozenset()
 
 
 @attrs.frozen
 class Facts:
-    """The current state of a service. Without a lease, ``lease`` and ``held`` are None. ``failure``: why it ends."""
+    """The current state of a service. Without a lease, ``lease`` and ``held`` are None. ``failure``: why it ends.
+
+    ``lease_trouble``: why the lease may be held by nobody, "" if somebody has it. ``unread``: what should be read and
+    has no lane, with the reason. ``supervisor_age_s``: when the supervisor looked last.
+    """
 
     supervised: bool
     stopping: bool
@@ -87,6 +102,9 @@ class Facts:
     epoch: int = 0
     failure: str = ""
     group: GroupFacts | None = None
+    lease_trouble: str = ""
+    unread: Mapping[str, str] = attrs.field(factory=dict)
+    supervisor_age_s: float = 0.0
 
 
 @attrs.frozen
@@ -104,11 +122,6 @@ class Check:
 def alive(facts: Facts, limits: Limits) -> tuple[Check, ...]:
     """Return the checks that fail if only a restart of the process helps."""
     return tuple(_alive(facts, limits))
-
-
-def ready(facts: Facts, limits: Limits) -> tuple[Check, ...]:
-    """Return the checks that fail while some lane neither reads nor stands by."""
-    return tuple(_ready(facts, limits))
 
 
 def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
@@ -144,6 +157,8 @@ def _alive(facts: Facts, limits: Limits) -> Iterator[Check]:
         yield Check("supervisor", f"the service ends: {facts.failure}")
     elif not facts.supervised:
         yield Check("supervisor", "no supervisor runs: the service was not started, or has ended")
+    elif facts.supervisor_age_s > limits.stuck_after_s:
+        yield Check("supervisor", f"has not looked for {facts.supervisor_age_s:.0f} s: a function of the user hangs")
     else:
         yield Check("supervisor")
     for lane in facts.lanes:
@@ -151,29 +166,3 @@ def _alive(facts: Facts, limits: Limits) -> Iterator[Check]:
         if lane.busy_s > limits.stuck_after_s:
             why = f"has been working on event {lane.event_id} for {lane.busy_s:.0f} s"
         yield Check(f'consumer of lane "{lane.consumer}"', why)
-
-
-def _ready(facts: Facts, limits: Limits) -> Iterator[Check]:
-    if facts.stopping or not facts.supervised:
-        yield Check("service", "it is stopping" if facts.stopping else "it does not run")
-    else:
-        yield Check("service")
-    if facts.group is not None:
-        group = facts.group
-        why = "" if group.token else f"is not joined{': ' if group.why else ''}{group.why}"
-        yield Check(f'group "{group.name}"', why)
-    for lane in facts.lanes:
-        yield Check(f'lane "{lane.consumer}"', _not_ready(lane, limits))
-
-
-def _not_ready(lane: LaneFacts, limits: Limits) -> str:
-    """Return why *lane* is not ready, "" if it is."""
-    if lane.state in ("standby", "done"):
-        return ""
-    if lane.state != "streaming":
-        return f"is {lane.state}{': ' if lane.why else ''}{lane.why}"
-    if lane.pause:
-        return f"waits: {lane.pause}"
-    if lane.poll_age_s is not None and lane.poll_age_s > limits.poll_timeout_s:
-        return f"has had no answer from {lane.source or 'its source'} for {lane.poll_age_s:.0f} s"
-    return ""

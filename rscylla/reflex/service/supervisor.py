@@ -29,6 +29,7 @@ from ._status import Watch
 from ._worker import Worker
 from .group import Group
 from .http import Answer, Endpoint, json_answer, metrics_page
+from .readiness import Readiness
 from .restarts import Restarts
 
 __all__ = ["Service"]
@@ -135,6 +136,7 @@ class Service:
         self._status_watch = Watch(
             self.facts, self._meters.breakers, self._limits, self._letter_counts, self._clock, show_values=show_values
         )
+        self._readiness = Readiness(self.facts, self._limits, self._clock)
         self._endpoint: Endpoint | None = None
         self._lease_keeper: LeaseKeeper | None = None
         # Lanes, the lease keeper and signal handlers report here. A SimpleQueue can be used in signal handlers.
@@ -159,6 +161,9 @@ class Service:
         self._stopping = False
         self._signals: list[int] = []
         self._deadline: float | None = None
+        self._looked_at = self._real.monotonic()
+        self.unread: Mapping[str, str] = {}
+        """What should be read and has no lane, by name, and why; ``/readyz`` tells it. Set by who runs the service."""
         self._ended = Stop()
         self._thread: threading.Thread | None = None
         self.failure: ServiceFailed | None = None
@@ -277,7 +282,7 @@ class Service:
                 "/status": self._status_watch.answer,
                 "/metrics": metrics_page(self._registry),
                 "/healthz": self._healthz,
-                "/readyz": self._readyz,
+                "/readyz": self._readiness.answer,
             }
             self._endpoint = Endpoint(pages, *self._where)
         self._supervised = True
@@ -312,6 +317,8 @@ class Service:
         if self._group_work is not None:
             self._group_work.start()
         while True:
+            self._looked_at = self._real.monotonic()
+            self._readiness.tell()
             if self._group_work is not None:
                 self._group_work.check()
             try:
@@ -508,6 +515,10 @@ class Service:
             epoch=0 if self._lease is None else self._lease.epoch,
             failure="" if failure is None else str(failure),
             group=None if self._group_work is None else self._group_work.facts(),
+            # A lease of the user's own need not tell who else holds it.
+            lease_trouble=str(getattr(self._lease, "trouble", "")),
+            unread=self.unread,
+            supervisor_age_s=self._real.monotonic() - self._looked_at,
         )
 
     def _letters_of(self, worker: Worker) -> int | None:
@@ -519,20 +530,16 @@ class Service:
         return health.report(facts, health.alive(facts, self._limits))
 
     def ready(self) -> dict[str, Any]:
-        """Return what ``/readyz`` shows: ``status`` is "ok" while all lanes read, are done, or stand by."""
-        facts = self.facts()
-        return health.report(facts, health.ready(facts, self._limits))
+        """Return what ``/readyz`` shows: ``status`` is "ok" while somebody reads all that this service should read."""
+        return self._readiness.body()
 
     def _healthz(self, headers: Mapping[str, str]) -> Answer:
         body = self.alive()
         return json_answer(200 if body["status"] == "ok" else 503, body)
 
-    def _readyz(self, headers: Mapping[str, str]) -> Answer:
-        body = self.ready()
-        return json_answer(200 if body["status"] == "ok" else 503, body)
-
     def _show(self) -> None:
         """Register the metrics of states, which are computed when they are read."""
+        self._meters.ready.set_function(self._readiness.gauge)
         for worker in self._fixed:
             worker.show(self._meters)
         if self._group_work is not None:
@@ -543,6 +550,7 @@ class Service:
             self._meters.lease_epoch.labels(lease.name).set_function(lambda: float(lease.epoch))
 
     def _hide(self) -> None:
+        self._meters.ready.set_function(lambda: 0.0)
         for worker in self._workers:
             worker.hide(self._meters)
         if self._group_work is not None:

@@ -119,7 +119,7 @@ ONE_UP = nodes(("dc1", True, 0), ("dc1", False, None), ("dc1", False, None))
 
 CASES: list[tuple[dict[str, Any], str, str, str]] = [
     # what is so, and of which check, how bad, and what is said
-    ({"enabled": False}, "cdc", "warn", "detached"),
+    ({"enabled": False}, "cdc", "error", "detached"),
     ({"delta": "keys"}, "options", "warn", "delta is 'keys'"),
     ({"log_columns": without("v")}, "log table", "error", "column 'v' is missing"),
     ({"log_columns": without("cdc$deleted_s")}, "log table", "error", "'cdc.deleted_s' is missing"),

@@ -433,3 +433,26 @@ def test_owner_that_is_stopped_already_acquires_nothing() -> None:
     with pytest.raises(Stopped):
         lease.acquire(stop)
     assert not lease.held()
+
+
+def test_a_lease_knows_whether_somebody_may_hold_it(table: FaultyTable) -> None:
+    standby, holder = lease_of(table, "b"), lease_of(table)
+    assert standby.trouble == "nobody holds it, as far as known: no answer yet"
+    holder.acquire()
+    assert not standby.try_acquire()
+    assert standby.trouble == holder.trouble == ""
+    assert isinstance(table.clock, ManualClock)
+    table.clock.advance(TTL.total_seconds())
+    assert standby.trouble == holder.trouble == "nobody holds it, as far as known"
+    assert standby.try_acquire()
+    assert standby.trouble == ""
+
+
+def test_a_standby_whose_table_does_not_answer_does_not_know_of_a_holder(table: FaultyTable) -> None:
+    lease, stop = lease_of(table), Stop()
+    table.fail("read", error=ConnectionFailed("no node answers"))
+    assert isinstance(table.clock, ManualClock)
+    table.clock.on_wait = lambda seconds: stop.set()
+    with pytest.raises(Stopped):
+        lease.acquire(stop)
+    assert lease.trouble == "nobody holds it, as far as known: no node answers"

@@ -23,6 +23,7 @@ from cursorstore import (
     ScyllaCursorStore,
 )
 from rscylla._groups import GroupView
+from rscylla._slices import slices_text
 from rscylla._timeuuid import datetime_of
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
@@ -30,7 +31,7 @@ from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec, slice_name
 from rscylla.reflex.service import Group, Restarts, Service, _slicekeeper, group_lanes
 from rscylla.reflex.service._lease import LeasedStop
-from rscylla.reflex.service._slicekeeper import SliceKeeper, slices_text
+from rscylla.reflex.service._slicekeeper import SliceKeeper
 from rscylla.reflex.slices import consumer_of
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
@@ -297,6 +298,114 @@ def test_a_new_number_of_slices_lets_go_of_all_and_goes_on_with_the_new_one(team
     assert team.table.recount("shop", 8, 16)
     team.until_held(8, 8)
     assert sorted(first.lanes + second.lanes) == sorted(f"billing[{index}/16]" for index in range(16))
+
+
+# ---------------------------------------------------------------- readiness
+
+
+def why_not_ready(member: Member) -> str:
+    """Return why the check of the group fails, "" if it does not."""
+    checks = member.service.ready()["checks"]
+    return next(check.get("why", "") for check in checks if check["check"] == 'group "shop"')
+
+
+def test_a_member_is_not_ready_before_its_lanes_read(team: Team) -> None:
+    first = Member(team, "first")
+    assert why_not_ready(first) == "is not joined: no answer yet"
+    first.membership.join()
+    assert why_not_ready(first) == "has not been looked at yet"
+    first.membership.leave()
+    team.members.append(first)
+    first.service.start()
+    team.until(lambda: first.service.ready()["status"] == "ok", "it is ready")
+    assert len(first.lanes) == 8
+
+
+def test_a_change_of_slices_that_nobody_finishes_is_not_ready_and_logged(
+    team: Team, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    team.until(lambda: first.service.ready()["status"] == "ok", "it is ready")
+    assert team.table.plan("shop", 8, 0, 16)
+    for member in (first, second):
+        team.until(lambda: "nobody takes any" in why_not_ready(member), "it says so")  # noqa: B023
+        assert "`rscylla group reslice shop --to 16`" in why_not_ready(member)
+    team.until(lambda: "not ready: group" in caplog.text and "--to 16" in caplog.text, "the log says so")
+    assert team.table.plan("shop", 8, 16, 0)
+    team.until_held(4, 4)
+    for member in (first, second):
+        team.until(lambda: member.service.ready()["status"] == "ok", "it is ready again")  # noqa: B023
+
+
+def test_services_with_different_consumers_in_one_group_are_not_ready(team: Team) -> None:
+    def parcels(index: int, count: int) -> Iterable[Spec]:
+        name = slice_name("parcels", index, count)
+        consumer = Consumer(name, lambda event, run: None, registry=CollectorRegistry(), clock=team.clock)
+        yield Spec(FakeStream([], clock=team.clock), team.store, consumer, clock=team.clock)
+
+    first, second = team.join("first"), team.join("second", lanes=parcels)
+    team.until_held(4, 4)
+    for member in (first, second):
+        team.until(lambda: "which second, their holder, does not run" in why_not_ready(member), "it says so")  # noqa: B023
+        assert 'not read by consumer "parcels", which first' in why_not_ready(member)
+    second.service.stop()
+    until(lambda: second.service.wait(timedelta()), "it has ended", team.step)
+    team.members.remove(second)
+    team.until_held(8)
+    team.until(lambda: first.service.ready()["status"] == "ok", "it is ready")
+
+
+def test_slices_of_a_dead_member_are_not_read_until_others_have_them(team: Team) -> None:
+    dead = MemoryMembership("shop", team.table, owner="dead", slices=COUNT)
+    dead.join()
+    dead.take(dead.look(), range(4))
+    heir = team.join("heir")
+    team.until(lambda: len(heir.lanes) == 4, "it reads the others")
+    team.until(lambda: why_not_ready(heir) == "", "the other may read")
+    team.until(lambda: "held by dead, which does not renew" in why_not_ready(heir), "it is noticed before it expires")
+    assert team.view().member(dead._token) is not None
+    team.until_held(8)
+    team.until(lambda: heir.service.ready()["status"] == "ok", "it is ready")
+
+
+def test_a_slice_without_lanes_is_not_ready(team: Team) -> None:
+    def some(index: int, count: int) -> Iterable[Spec]:
+        return team.lanes(member, index, count) if index != 3 else ()
+
+    member = Member(team, "first", lanes=some)
+    team.members.append(member)
+    member.service.start()
+    team.until(lambda: len(member.lanes) == 7, "the others read")
+    assert why_not_ready(member) == "slice 3: held here, and no lane reads"
+
+
+def test_lanes_that_read_other_keys_than_their_slice_are_refused(team: Team) -> None:
+    def wrong(index: int, count: int) -> Iterable[Spec]:
+        for spec in team.lanes(member, index, count):
+            spec.stream.key_slice = (index, 2 * count)  # type: ignore[attr-defined]
+            yield spec
+
+    member = Member(team, "first", lanes=wrong)
+    member.service.start()
+    until(lambda: member.service.wait(timedelta()), "it has ended", team.step)
+    assert "reads slice 0 of 16; slice it with the index and the count" in str(member.service.failure)
+
+
+def test_a_lanes_function_that_hangs_is_not_ready(team: Team) -> None:
+    release = threading.Event()
+
+    def hangs(index: int, count: int) -> Iterable[Spec]:
+        release.wait(PATIENCE_S)
+        return team.lanes(member, index, count)
+
+    member = Member(team, "first", lanes=hangs)
+    team.members.append(member)
+    member.service.start()
+    team.until(lambda: len(member.held) == 8, "it has the slices")
+    assert why_not_ready(member) == "slices 0-7: held here, and no lane reads"
+    release.set()
+    team.until_held(8)
 
 
 # ---------------------------------------------------------------- lapses

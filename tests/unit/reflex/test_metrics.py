@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -79,6 +81,7 @@ NAMES = {
     "rscylla_last_event_age_seconds": "gauge",
     "rscylla_unsafe_lag": "gauge",
     "rscylla_poll_age_seconds": "gauge",
+    "rscylla_cdc_enabled": "gauge",
     "rscylla_log_ttl_seconds": "gauge",
     "rscylla_clock_skew_seconds": "gauge",
     "rscylla_busy_seconds": "gauge",
@@ -520,3 +523,42 @@ def test_events_of_several_threads_are_all_counted() -> None:
         thread.join()
     assert bench.scrape()["rscylla_consumed_events_total", "billing"] == 6_000
     assert bench.scrape()["reflex_consumer_latency_seconds_count", "billing"] == 6_000
+
+
+def test_a_reader_that_stands_still_is_noticed() -> None:
+    bench = Bench()
+    series = bench.consumer.series
+    status = [StreamStatus(watermark_us=START_US - 30_000_000, poll_age_s=0.0)]
+    series.opened(Fixed(lambda: status[0]), None)
+    assert series.still_s() == 0
+    bench.clock.advance(60)
+    assert series.still_s() == 60
+    series.count("progress")
+    assert series.still_s() == 0
+    bench.clock.advance(60)
+    status[0] = attrs.evolve(status[0], watermark_us=START_US)
+    assert series.still_s() == 0
+    bench.clock.advance(60)
+    assert (series.still_s(), series.open_s()) == (60, 180)
+    for quiet in (
+        StreamStatus(),  # it tells nothing
+        StreamStatus(watermark_us=START_US),  # nor whether its source answers
+        StreamStatus(watermark_us=START_US + 3_600_000_000, poll_age_s=0.0),  # a start in the future
+    ):
+        status[0] = quiet
+        bench.clock.advance(60)
+        assert series.still_s() == 0
+    series.closed()
+    assert series.open_s() == 0
+
+
+@attrs.frozen
+class Fixed:
+    """An open stream of which only the status is asked."""
+
+    status: Callable[[], StreamStatus]
+
+    def recv(self) -> Any:
+        raise AssertionError("not asked")
+
+    def close(self) -> None: ...

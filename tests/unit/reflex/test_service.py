@@ -11,17 +11,19 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from cursorstore import BufferedCursorStore, IntCursorCodec
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import StreamStatus
-from rscylla.clock import InnerStop, Stop, SystemClock
+from rscylla.clock import InnerStop, Stop
 from rscylla.errors import (
     ConfigError,
     ConnectionFailed,
@@ -39,21 +41,13 @@ from rscylla.reflex.service import Restarts, Service
 from rscylla.reflex.service._lease import LeasedStop
 from rscylla.reflex.service._letter_counts import LetterCounts
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
+from tests.support.drivenclock import DrivenClock, until
 
 START_US = 1_790_000_000_000_000
 EVENTS = [SimpleEvent(f"e{number}", timestamp=datetime_of(START_US - 1)) for number in range(1, 5)]
 DOWN = ConnectionFailed("no node answers; start one")
 QUICK = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=8), jitter=0)
 PATIENCE_S = 60.0
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until *condition* holds; only a minute without it is a failure."""
-    clock, never = SystemClock(), Stop()
-    deadline = clock.monotonic() + PATIENCE_S
-    while not condition():
-        assert clock.monotonic() < deadline, f"a minute passed without: {what}"
-        clock.wait(never, 0.002)
 
 
 class Bench:
@@ -807,7 +801,7 @@ def test_the_pages_of_a_service_that_is_well(bench: Bench) -> None:
         urllib.request.urlopen(f"http://{address[0]}:{address[1]}/healthz", timeout=PATIENCE_S)
 
 
-def test_a_consumer_that_hangs_fails_the_health_check_and_not_the_other_way_round(bench: Bench) -> None:
+def test_a_consumer_that_hangs_fails_both_health_checks(bench: Bench) -> None:
     release, hangs = threading.Event(), threading.Event()
 
     def fn(event: Any, fate: Any) -> None:
@@ -826,7 +820,8 @@ def test_a_consumer_that_hangs_fails_the_health_check_and_not_the_other_way_roun
         assert failed == [
             {"check": 'consumer of lane "billing"', "ok": False, "why": "has been working on event e1 for 301 s"}
         ]
-        assert get(service, "/readyz")[0] == 200
+        status, _, body = get(service, "/readyz")
+        assert (status, json.loads(body)["checks"][-1]["why"]) == (503, "has been working on event e1 for 301 s")
         release.set()
 
 
@@ -879,6 +874,82 @@ def test_a_lane_between_two_runs_is_not_ready(bench: Bench) -> None:
         assert why == 'is restarting: consumer "billing": recv failed: no node answers; start one'
         release.set()
         assert service.wait(timedelta(seconds=PATIENCE_S))
+
+
+@pytest.mark.parametrize("step", ["consume", "set_cursor"])
+def test_a_lane_that_fails_again_and_again_is_not_ready_while_it_runs_either(bench: Bench, step: str) -> None:
+    """Its stream opens each time, and it begins an event."""
+    seen: list[tuple[str, str]] = []
+    failures = [DOWN] * 4
+
+    def fn(event: Any, run: Any) -> None:
+        seen.append((event.id, service.ready()["checks"][-1].get("why", "")))
+        if failures and event.id == "e2":
+            error = failures.pop()
+            if step == "consume":
+                raise error
+            bench.store.fail("set_cursor", error)
+
+    consumer = Consumer("billing", fn, registry=bench.registry, clock=bench.clock)
+    service = bench.service(bench.spec(consumer=consumer), restarts=Restarts(most=None, backoff=QUICK))
+    with service:
+        until(lambda: len(seen) == 8, "all events")
+        until(lambda: service.ready()["status"] == "ok", "it is ready again")
+    assert [event for event, _ in seen] == ["e1", *["e2"] * 5, "e3", "e4"]
+    whys = [why for _, why in seen]
+    assert whys[:2] == whys[6:] == ["", ""]
+    assert all(why.startswith("has failed, and its cursor has not moved since: ") for why in whys[2:6])
+
+
+def test_a_stream_without_events_is_ready_some_time_after_a_failure(bench: Bench) -> None:
+    consumer = Consumer("billing", lambda event, run: None, registry=bench.registry, clock=bench.clock)
+    spec = bench.spec(consumer=consumer, events=[])
+    bench.streams["billing"].fail("recv", DOWN)
+    with bench.service(spec, restarts=Restarts(backoff=QUICK)) as service:
+        until(lambda: service.facts().lanes[0].restarts == 1, "it has failed")
+        until(lambda: [lane.state for lane in service.facts().lanes] == ["streaming"], "it reads again")
+        assert "cursor has not moved since" in service.ready()["checks"][-1]["why"]
+        assert bench.scrape()["rscylla_service_ready",] == 0
+        bench.clock.advance(120)
+        assert service.ready()["status"] == "ok"
+        assert bench.scrape()["rscylla_service_ready",] == 1
+    assert bench.scrape()["rscylla_service_ready",] == 0
+
+
+def test_a_standby_of_a_lease_that_nobody_may_hold_is_not_ready(bench: Bench) -> None:
+    lease = FakeLease(free=False)
+    with bench.service(bench.spec(), lease=lease) as service:
+        until(lambda: service.facts().lanes[0].state == "standby", "it stands by")
+        assert service.ready()["status"] == "ok"
+        lease.trouble = "nobody holds it, as far as known: no node answers"  # type: ignore[attr-defined]
+        failed = [check for check in service.ready()["checks"] if not check["ok"]]
+        assert failed == [{"check": 'lease "orders"', "ok": False, "why": lease.trouble}]  # type: ignore[attr-defined]
+
+
+def test_a_lane_whose_store_hangs_in_its_writes_is_not_ready(bench: Bench) -> None:
+    release, hangs = threading.Event(), threading.Event()
+
+    class Hanging(FakeCursorStore):
+        def set_cursor(self, consumer: str, cursor: str) -> None:
+            hangs.set()
+            release.wait(PATIENCE_S)
+            super().set_cursor(consumer, cursor)
+
+    clock = DrivenClock(START_US)
+    store = BufferedCursorStore(Hanging(), interval=timedelta(seconds=5), codec=IntCursorCodec(), clock=clock)
+    events = [SimpleEvent(str(number), timestamp=datetime_of(START_US - 1)) for number in range(1, 5)]
+    spec = attrs.evolve(bench.spec(events=events), store=store)
+    with bench.service(spec) as service:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events")
+        until(hangs.is_set, "it writes", lambda: clock.advance(1))
+        clock.advance(store._flushed + 125 - clock.monotonic())
+        assert service.ready()["status"] == "ok"
+        clock.advance(1)
+        assert service.ready()["checks"][-1]["why"] == "has saved no cursor for 121 s"
+        assert service.alive()["status"] == "ok"
+        release.set()
+        until(lambda: service.ready()["status"] == "ok", "it is saved", lambda: clock.advance(1))
+    store.close()
 
 
 def test_a_service_that_has_not_started_or_has_ended_says_so(bench: Bench) -> None:
