@@ -49,7 +49,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.query": (*GROUND, "rscylla.cdc.routing", "rscylla.cdc.walk"),
     "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver"),
     "rscylla.cdc.walk": (*GROUND, "rscylla.cdc.topology"),
-    "rscylla.cdc.clocks": (*GROUND, "rscylla.cdc.driver"),
+    "rscylla.cdc.clocks": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
     "rscylla.cdc.table": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
     "rscylla.cdc.grouping": (),
     "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.pages", "rscylla.cdc.table"),
