@@ -82,7 +82,7 @@ class GroupView:
             absent: tokens of members that act no more, although their membership has not expired yet.
         """
         if self.next_count:
-            how = f"`rscylla group reslice {self.name} --to {self.next_count}`"
+            how = f"`rscylla group reslice {self.name} --to {self.next_count} --store KEYSPACE`"
             what = (
                 f"its slices change from {self.count} to {self.next_count}, and nobody takes any until that has ended"
             )

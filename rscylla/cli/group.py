@@ -211,7 +211,7 @@ def findings(
     session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]
 ) -> list[rscylla.Finding]:
     """Return what ``rscylla doctor`` says about the groups that *consumer* is in."""
-    return [_finding(view, keyspace) for view in _groups_of(session, keyspace, consumer, records)]
+    return [_finding(view) for view in _groups_of(session, keyspace, consumer, records)]
 
 
 def _groups_of(
@@ -232,17 +232,11 @@ def _groups_of(
     return [view for view, count in views if view is not None and view.count == count]
 
 
-def _finding(view: GroupView, keyspace: str) -> rscylla.Finding:
+def _finding(view: GroupView) -> rscylla.Finding:
     what = f"group {view.name!r}: {_members(view)}, {_held(view)} of {view.count} slices held"
-    if view.next_count:
-        again = f"`rscylla group reslice {view.name} --to {view.next_count} --store {keyspace}`"
-        do = f"finish the change to {view.next_count} slices with {again}, or end it with --abort"
-        return rscylla.Finding("group", "warn", f"{what}; nobody takes any", do)
-    if not view.members:
-        return rscylla.Finding("group", "warn", what, "start its processes")
-    if _held(view) < view.count:
-        do = "look again in a minute; if slices stay free, see the logs of the members"
-        return rscylla.Finding("group", "warn", what, do)
+    if unread := view.unread():
+        do = "start its processes" if not view.members else "look again in a minute; if it lasts, see their logs"
+        return rscylla.Finding("group", "error", f"{what}; {'; '.join(unread)}", do)
     return rscylla.Finding("group", "ok", what)
 
 
@@ -299,8 +293,14 @@ def _described(view: GroupView, lags: Mapping[str, Mapping[int, float | None]]) 
     return {
         "group": view.name,
         **_counts(view),
+        "unread": view.unread(),
         "members": [
-            {**attrs.asdict(m), "expires_in": m.expires_in.total_seconds(), "held": _held_by(view, m)}
+            {
+                **attrs.asdict(m),
+                "expires_in": m.expires_in.total_seconds(),
+                "held": _held_by(view, m),
+                "reads": None if m.reads is None else sorted(m.reads),
+            }
             for m in view.members
         ],
         "slices": [
@@ -320,6 +320,8 @@ def _held_by(view: GroupView, member: GroupMember) -> int:
 
 def _print(view: GroupView, lags: Mapping[str, Mapping[int, float | None]]) -> None:
     write(f"group {view.name}: {_members(view)}, {_count(view)} slices, {_held(view)} held")
+    for what in view.unread():
+        write(f"not read: {what}")
     write("")
     table(
         ("member", "token", "since", "expires in", "renewals", "slices", ""),

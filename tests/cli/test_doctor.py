@@ -85,7 +85,7 @@ def test_missing_tables_and_wrong_options(run: Run, examine: Run, shop: Shop) ->
 def test_cdc_switched_off_and_a_table_that_went_on(examine: Run, shop: Shop) -> None:
     shop.cql(f"ALTER TABLE {shop.orders} WITH cdc = {{'enabled': false}}")
     ran = examine()
-    assert (ran.code, found(ran)["cdc"][0]) == (0, "warn")
+    assert (ran.code, found(ran)["cdc"][0]) == (4, "error")
     shop.cql(f"ALTER TABLE {shop.orders} ADD later int")
     assert found(examine())["log table"] == (
         "warn",

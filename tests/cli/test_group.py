@@ -60,21 +60,25 @@ def test_show_lists_members_slices_and_lags(group: Run, shop: Shop) -> None:
     b.leave()
     lines = group("show", "workers").out
     assert lines[0] == "group workers: 1 member, 4 slices, 2 held"
-    assert lines[2].split()[:2] == ["member", "token"]
-    assert lines[3].split()[:2] == ["pod-1", a.token[:8]]
-    assert lines[3].split()[-1] == "2"
-    assert lines[5].endswith("lag of billing")
-    slices = [line.split("  ") for line in lines[6:]]
+    assert lines[1] == "not read: nobody holds slices 2-3"
+    assert lines[3].split()[:2] == ["member", "token"]
+    assert lines[4].split()[:2] == ["pod-1", a.token[:8]]
+    assert lines[4].split()[-1] == "2"
+    assert lines[6].endswith("lag of billing")
+    slices = [line.split("  ") for line in lines[7:]]
     assert [[cell.strip() for cell in line if cell][1] for line in slices] == [
         "pod-1",
         "pod-1",
         "free (pod-2 is gone)",
         "free",
     ]
-    assert lines[6].rstrip().endswith(" s")
-    assert lines[8].rstrip().endswith("handed over  -")
+    assert lines[7].rstrip().endswith(" s")
+    assert lines[9].rstrip().endswith("handed over  -")
+    a.announce(["parcels", "billing"])
+    a.renew()
     [shown] = group("show", "workers", "--json").objects
     assert (shown["group"], shown["count"], shown["next"]) == ("workers", 4, 0)
+    assert (shown["unread"], shown["members"][0]["reads"]) == (["nobody holds slices 2-3"], ["billing", "parcels"])
     [member] = shown["members"]
     assert (member["owner"], member["held"], member["drains"]) == ("pod-1", 2, False)
     assert 0 < member["expires_in"] <= 600
@@ -95,7 +99,7 @@ def test_show_without_cursors_and_of_no_group(group: Run, shop: Shop) -> None:
     assert (ran.code, "no group 'workers'" in ran.error) == (2, True)
     joined(shop, "pod-1")
     ran = group("show", "workers", "--cursors", "no_such_table")
-    assert (ran.code, len(ran.out)) == (0, 10)
+    assert (ran.code, len(ran.out)) == (0, 11)
 
 
 def test_watching_ends_with_a_signal(start: Callable[..., Process], shop: Shop, groups: ScyllaGroupTable) -> None:
@@ -121,7 +125,7 @@ def test_drain_and_undo(group: Run, shop: Shop) -> None:
     a.take(a.look(), {0, 3})
     assert group("drain", "workers", "pod-1").out == ["member pod-1 of group workers hands over 2 slices"]
     assert a.look().members[0].drains
-    assert group("show", "workers").out[3].endswith("drains")
+    assert group("show", "workers").out[4].endswith("drains")
     ran = group("drain", "workers", a.token[:8], "--undo", "--json")
     assert ran.objects == [
         {"group": "workers", "member": "pod-1", "token": a.token, "drains": False, "held": [0, 3]},
@@ -224,9 +228,9 @@ def test_doctor_tells_about_the_group_of_a_consumer(run: Run, shop: Shop, groups
 
     assert found() == ("ok", "group 'workers': 1 member, 4 of 4 slices held", "")
     a.give(0, "")
-    assert found()[:2] == ("warn", "group 'workers': 1 member, 3 of 4 slices held")
+    assert found()[:2] == ("error", "group 'workers': 1 member, 3 of 4 slices held; nobody holds slice 0")
     groups.plan("workers", 4, 0, 8)
-    assert "`rscylla group reslice workers --to 8" in found()[2]
+    assert "`rscylla group reslice workers --to 8" in found()[1]
     groups.plan("workers", 4, 8, 0)
     a.leave()
     assert found()[2] == "start its processes"

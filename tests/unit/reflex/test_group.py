@@ -330,7 +330,7 @@ def test_a_change_of_slices_that_nobody_finishes_is_not_ready_and_logged(
     assert team.table.plan("shop", 8, 0, 16)
     for member in (first, second):
         team.until(lambda: "nobody takes any" in why_not_ready(member), "it says so")  # noqa: B023
-        assert "`rscylla group reslice shop --to 16`" in why_not_ready(member)
+        assert "`rscylla group reslice shop --to 16 --store KEYSPACE`" in why_not_ready(member)
     team.until(lambda: "not ready: group" in caplog.text and "--to 16" in caplog.text, "the log says so")
     assert team.table.plan("shop", 8, 16, 0)
     team.until_held(4, 4)

@@ -135,7 +135,7 @@ def test_a_group_without_members_says_so() -> None:
 def test_an_unfinished_change_of_the_number_of_slices_is_named_with_what_ends_it() -> None:
     why = unread(group(view("----", member("a", "billing"), next_count=8)))
     assert "change from 4 to 8" in why
-    assert "`rscylla group reslice shop --to 8`" in why
+    assert "`rscylla group reslice shop --to 8 --store KEYSPACE`" in why
     assert "--abort" in why
 
 
