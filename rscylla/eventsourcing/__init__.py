@@ -10,7 +10,7 @@
     shredding    personal data that can be forgotten
     reading      changes of the event table, read as events
     projections  ``Projector``: views that follow the log, and are rebuilt while live; builds: where that is kept
-    timers       what has to happen at a time
+    timers       what has to happen at a time; timerstores: where that is kept
     processes    ``Processes``: events and timers that lead to commands
     messages     events as records for a broker
 
@@ -43,7 +43,8 @@ from .reading import aggregate_of, parking_key, record_of
 from .schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
 from .shredding import FORGOTTEN, PersonalData, personal, subject
 from .store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
-from .timers import MemoryTimers, ScyllaTimers, firing_id, timer_of, timer_schema_cql, timer_spec
+from .timers import firing_id, timer_of, timer_spec
+from .timerstores import MemoryTimers, ScyllaTimers, timer_schema_cql
 from .types import EventTypes, Upcaster
 
 __all__ = [
