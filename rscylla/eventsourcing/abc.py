@@ -224,7 +224,7 @@ class Timer:
     """What has to happen at a time. ``id`` is unique for good: a timer that has fired is not scheduled again.
 
     ``due`` is in UTC and whole milliseconds: what is finer is cut off. ``data`` is whatever the one who fires it needs.
-    ``place`` is for the store.
+    ``place`` is for the store that returned it.
     """
 
     id: str
@@ -259,7 +259,8 @@ class TimerStore(Protocol):
     def due(self, now: datetime, limit: int) -> Sequence[Timer]:
         """Return timers that are due at *now*, at most *limit*, by time. Some may be claimed, or have fired already.
 
-        A timer that was scheduled late, or by a clock that is behind, may be missing for a minute.
+        A timer that was scheduled late, or by a clock that is behind, may be missing for a minute. A call takes a
+        bounded number of queries: after a long time without calls, timers of long ago come by several ones.
         """
 
     def claim(self, timer: Timer, owner: str, duration: timedelta) -> bool:

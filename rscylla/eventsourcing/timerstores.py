@@ -8,8 +8,8 @@ five minutes. Its rows are hints: a timer without a hint would be lost, so the h
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -20,7 +20,8 @@ from cursorstore.schema import TableKind
 
 from .. import _timeuuid as tu
 from ..clock import Clock, SystemClock
-from ..errors import ConfigError, ConnectionFailed, QueryTimeout
+from ..errors import ConfigError
+from ._firsthint import FirstHint, Position
 from .abc import Timer
 
 __all__ = ["DEFAULT_TIMER_TABLE", "MemoryTimers", "ScyllaTimers", "timer_schema_cql"]
@@ -32,11 +33,17 @@ WAITING, FIRED, CANCELLED = "waiting", "fired", "cancelled"
 BUCKET_US: Final = 300_000_000
 """The span of time whose hints are in one partition."""
 
-STRAGGLERS_US: Final = 3_600_000_000
-"""How late a hint may come, by a clock that is slow: older partitions are left behind once they are empty."""
+BEHIND: Final = 3_600_000_000 // BUCKET_US
+"""How many buckets the first one stays behind the time, so that a timer that is scheduled late moves nothing back."""
 
 SWEEP_S: Final = 60.0
-"""How often all partitions that may have hints are read; between, only the last two."""
+"""How often all buckets that may have hints are read; between, only the last two."""
+
+LOOKS: Final = 100
+"""How many buckets one look of a sweep reads, at most. If there are more, only those that have hints are read."""
+
+ORPHAN_S: Final = 3600.0
+"""How long a hint without a timer is seen until it is removed, by a clock that nobody sets: a timer may still come."""
 
 TIMERS = TableKind(
     what="timer table",
@@ -56,9 +63,6 @@ HINTS = TableKind(
     hint=TIMERS.hint,
 )
 
-_FIRST: Final = -1
-"""The bucket of the row that says which bucket is the first that may have hints."""
-
 
 def timer_schema_cql(keyspace: str, table: str = DEFAULT_TIMER_TABLE) -> tuple[str, str]:
     """Return the statements that create the two tables of timers, without semicolons.
@@ -69,8 +73,8 @@ def timer_schema_cql(keyspace: str, table: str = DEFAULT_TIMER_TABLE) -> tuple[s
     return TIMERS.cql(keyspace, table), HINTS.cql(keyspace, _hints_of(table))
 
 
-def _hinted(bucket: int, due: datetime, timer_id: str, data: str | None) -> Timer:
-    return Timer(timer_id, due.replace(tzinfo=UTC), data or "", place=bucket)
+def _bucket_of(at: datetime) -> int:
+    return max(0, tu.us_of(at) // BUCKET_US)
 
 
 def _hints_of(table: str) -> str:
@@ -107,9 +111,11 @@ class ScyllaTimers:
         self._hints = StoreTable(session, HINTS, keyspace, _hints_of(table), create=create, consistency=consistency)
         self._keep_s = int(keep.total_seconds())
         self._clock = clock or SystemClock()
+        self._first = FirstHint(self._hints)
         self._lock = threading.Lock()
-        self._first: int | None = None
         self._swept: float | None = None
+        self._sweep: _Sweep | None = None
+        self._orphans: dict[tuple[Timer, int | None], float] = {}  # hints without timers, and since when they are seen
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._timers.name}>"
@@ -120,21 +126,28 @@ class ScyllaTimers:
         self._hints.create()
 
     def schedule(self, timer: Timer) -> bool:
-        self._first_bucket()
-        bucket = max(tu.us_of(timer.due), self._clock.now_us()) // BUCKET_US
-        with self._hints.errors(f"scheduling a timer in table {self._hints.name}"):
-            self._hints.run(
-                f"INSERT INTO {self._hints.name} (bucket, due, id, data) VALUES (?, ?, ?, ?)",
-                (bucket, timer.due, timer.id, timer.data),
-            )
+        began = self._clock.monotonic()
+        self._hint(timer)
         # If it is refused, the hint is the one of the same timer, or the runner removes it.
-        return self._step(
+        waits = self._step(
             timer.id,
             # No INSERT, which would leave a row when the columns have expired.
             f"UPDATE {self._timers.name} SET state = 'waiting', due = ?, data = ? WHERE id = ? IF state = null",
             (timer.due, timer.data, timer.id),
             lambda row: row[:3] == (WAITING, timer.due, timer.data),
         )
+        if waits and self._clock.monotonic() - began > ORPHAN_S / 2:
+            self._hint(timer)  # this process was paused, and the hint may have been removed meanwhile
+        return waits
+
+    def _hint(self, timer: Timer) -> None:
+        bucket = _bucket_of(timer.due)
+        with self._hints.errors(f"scheduling a timer in table {self._hints.name}"):
+            self._hints.run(
+                f"INSERT INTO {self._hints.name} (bucket, due, id, data) VALUES (?, ?, ?, ?)",
+                (bucket, timer.due, timer.id, timer.data),
+            )
+        self._first.keep(bucket)
 
     def cancel(self, timer_id: str) -> bool:
         return self._step(
@@ -146,34 +159,18 @@ class ScyllaTimers:
         )
 
     def due(self, now: datetime, limit: int) -> Sequence[Timer]:
-        last = tu.us_of(now) // BUCKET_US
-        first, sweep = last - 1, self._sweeps()
-        if sweep:
-            first = min(first, self._first_bucket())
-        found: list[Timer] = []
-        oldest: int | None = None
-        for bucket in range(first, last + 1):
-            with self._hints.errors(f"reading the timers that are due from table {self._hints.name}"):
-                rows = self._hints.run(
-                    f"SELECT due, id, data FROM {self._hints.name} WHERE bucket = ? AND due <= ? LIMIT ?",
-                    (bucket, now, limit - len(found)),
-                )
-                timers = [
-                    Timer(id_, due.replace(tzinfo=UTC), data or "", place=bucket)
-                    for due, id_, data in map(values_of, rows)
-                ]
-            if timers and oldest is None:
-                oldest = bucket
-            found += timers
-            if len(found) >= limit:
-                if sweep:  # there may be more of long ago, such as after an outage: they do not wait for a minute
-                    self._sweep_again()
-                break
-        else:
-            if sweep:
-                reached = last - STRAGGLERS_US // BUCKET_US
-                self._leave_behind(min(reached, last if oldest is None else oldest))
+        last = _bucket_of(now)
+        found = self._of_long_ago(now, last - 1, limit)
+        for bucket in (last - 1, last):
+            if len(found) < limit:
+                found += self._hinted(bucket, now, limit - len(found))
         return sorted(found, key=lambda timer: timer.due)
+
+    def _hinted(self, bucket: int, now: datetime, limit: int) -> list[Timer]:
+        text = f"SELECT due, id, data, WRITETIME(data) FROM {self._hints.name} WHERE bucket = ? AND due <= ? LIMIT ?"
+        with self._hints.errors(f"reading the timers that are due from table {self._hints.name}"):
+            rows = map(values_of, self._hints.run(text, (bucket, now, limit)))
+            return [Timer(id_, due.replace(tzinfo=UTC), data or "", place=at) for due, id_, data, at in rows]
 
     def claim(self, timer: Timer, owner: str, duration: timedelta) -> bool:
         ttl_s = max(1, int(duration.total_seconds()))
@@ -187,13 +184,17 @@ class ScyllaTimers:
         if claimed:
             return True
         row = self._read(timer.id)
-        overdue_us = self._clock.now_us() - tu.us_of(timer.due)
-        # A timer without a row may be about to be scheduled: its hint is there, and its row comes now.
-        if row is None and overdue_us < STRAGGLERS_US:
-            return False
-        if row is None or row[:2] != (WAITING, timer.due):
+        if self._is_orphan(timer) if row is None else row[:2] != (WAITING, timer.due):
             self._forget(timer)
         return False
+
+    def _is_orphan(self, timer: Timer) -> bool:
+        """Return whether the hint of *timer* was seen for long without a timer, which may be about to be scheduled."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if len(self._orphans) >= LOOKS:
+                self._orphans = {one: since for one, since in self._orphans.items() if now - since < 2 * ORPHAN_S}
+            return now - self._orphans.setdefault((timer, timer.place), now) >= ORPHAN_S
 
     def finish(self, timer: Timer) -> None:
         self._step(
@@ -225,63 +226,66 @@ class ScyllaTimers:
         return None
 
     def _forget(self, timer: Timer) -> None:
-        """Remove the hint of *timer*, which has come from ``due``."""
-        if timer.place is None:
-            return
-        with self._hints.errors(f"removing a timer that has fired from table {self._hints.name}"):
+        """Remove the hint of *timer*: the one that ``due`` has returned, and none that was written later."""
+        with self._lock:
+            self._orphans.pop((timer, timer.place), None)
+        name, values = self._hints.name, (_bucket_of(timer.due), timer.due, timer.id)
+        using = "" if timer.place is None else "USING TIMESTAMP ? "
+        with self._hints.errors(f"removing a timer that has fired from table {name}"):
             self._hints.run(
-                f"DELETE FROM {self._hints.name} WHERE bucket = ? AND due = ? AND id = ?",
-                (timer.place, timer.due, timer.id),
+                f"DELETE FROM {name} {using}WHERE bucket = ? AND due = ? AND id = ?",
+                values if timer.place is None else (timer.place, *values),
             )
 
-    # ------------------------------------------------------------ the first bucket that may have hints
+    # ------------------------------------------------------------ sweeps
 
-    def _sweeps(self) -> bool:
-        now = self._clock.monotonic()
+    def _of_long_ago(self, now: datetime, end: int, limit: int) -> list[Timer]:
+        """Return hints of buckets before *end*, if it is time to sweep, or a sweep goes on."""
         with self._lock:
-            if self._swept is not None and now - self._swept < SWEEP_S:
-                return False
-            self._swept = now
-        return True
+            sweep, self._sweep = self._sweep, None
+            if sweep is None and self._swept is not None and self._clock.monotonic() - self._swept < SWEEP_S:
+                return []
+        sweep = sweep or self._begun(end)
+        found: list[Timer] = []
+        read: list[int] = []
+        while sweep.buckets and len(read) < LOOKS and len(found) < limit:
+            read.append(sweep.buckets.popleft())
+            timers = self._hinted(read[-1], now, limit - len(found))
+            if timers and sweep.oldest is None:
+                sweep.oldest = read[-1]
+            found += timers
+        if len(found) >= limit:  # there may be more, such as after an outage: the next look begins with them
+            sweep.oldest = None
+            sweep.buckets.extendleft(reversed(read))
+        elif not sweep.buckets and sweep.proposal is not None:
+            reach = sweep.proposal.reach
+            self._first.confirm(sweep.proposal, reach if sweep.oldest is None else min(reach, sweep.oldest))
+        with self._lock:
+            self._swept = self._clock.monotonic()
+            self._sweep = sweep if sweep.buckets else None
+        return found
 
-    def _sweep_again(self) -> None:
-        with self._lock:
-            self._swept = None
+    def _begun(self, end: int) -> _Sweep:
+        """Return a new sweep of the buckets before *end* that may have hints."""
+        at = self._first.find()
+        if at is None or at.first >= end:
+            return _Sweep(None, deque())
+        proposal = self._first.propose(at, end - BEHIND) if end - BEHIND > at.first else None
+        if end - at.first <= LOOKS:
+            return _Sweep(proposal, deque(range(at.first, end)))
+        with self._hints.errors(f"reading the times of timers from table {self._hints.name}"):
+            rows = self._hints.run(f"SELECT DISTINCT bucket FROM {self._hints.name}", ())
+            there = (values_of(row)[0] for row in rows)
+            return _Sweep(proposal, deque(sorted(bucket for bucket in there if at.first <= bucket < end)))
 
-    def _first_bucket(self) -> int:
-        """Return the first bucket that may have hints; save it if there is none yet, before any hint is written."""
-        with self._lock:
-            if self._first is not None:
-                return self._first
-        now = (self._clock.now_us() - STRAGGLERS_US) // BUCKET_US
-        with self._hints.errors(f"reading from table {self._hints.name}"):
-            with suppress(QueryTimeout, ConnectionFailed):
-                self._hints.applied(
-                    f"INSERT INTO {self._hints.name} (bucket, due, id, data) VALUES (?, ?, '', ?) IF NOT EXISTS",
-                    (_FIRST, tu.datetime_of(0), str(now)),
-                )
-            rows = self._hints.run(
-                f"SELECT data FROM {self._hints.name} WHERE bucket = ? AND due = ? AND id = ''",
-                (_FIRST, tu.datetime_of(0)),
-                serial=True,
-            )
-            first = min(int(values_of(row)[0]) for row in rows)
-        with self._lock:
-            self._first = first
-        return first
 
-    def _leave_behind(self, first: int) -> None:
-        """Save that buckets before *first* are empty for good."""
-        known = self._first_bucket()
-        if first <= known:
-            return
-        with self._hints.errors(f"writing to table {self._hints.name}"), suppress(QueryTimeout, ConnectionFailed):
-            self._hints.applied(
-                f"UPDATE {self._hints.name} SET data = ? WHERE bucket = ? AND due = ? AND id = '' IF data = ?",
-                (str(first), _FIRST, tu.datetime_of(0), str(known)),
-            )
-        with self._lock:
-            self._first = None  # another process may have moved it
+@attrs.define
+class _Sweep:
+    """A look at all buckets that may have hints. ``proposal`` is confirmed at its end; ``oldest`` had one."""
+
+    proposal: Position | None
+    buckets: deque[int]
+    oldest: int | None = None
 
 
 @attrs.define
