@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import attrs
+
+from rscylla._letters import letter_order
 
 from ._cql import StoreTable, values_of
 from .schema import LETTERS
@@ -19,7 +22,7 @@ __all__ = ["LetterKey", "LetterRow", "LetterTable"]
 
 _COLUMNS = (
     "consumer, day, event_us, event_id, status, attempts, error, traceback, failed_us, event_type, foreign_id, "
-    "metadata, trace, late, audit"
+    "metadata, trace, late, park, audit"
 )
 
 _THIS = "WHERE consumer = ? AND day = ? AND event_us = ? AND event_id = ?"
@@ -60,6 +63,7 @@ class LetterRow:
     metadata: bytes
     trace: bytes
     late: bool
+    park: str = ""
     audit: tuple[tuple[str, str], ...] = ()
 
 
@@ -103,6 +107,26 @@ class LetterTable(StoreTable):
             )
             self.run(text, (self._after(key, now_us), {key.mark}, status, when, why, *key.values))
 
+    def claim(self, key: LetterKey, claim: str, who: str, ttl_s: int) -> str | None:
+        """Claim a letter, or renew the claim; return who else has claimed it, None if nobody has.
+
+        Everyone writes before it reads, with a quorum each: of two at a time, at least one sees the other and goes
+        back. So no conditional write is needed.
+        """
+        with self.errors(self._doing("claiming the letter", key)):
+            self.run(f"UPDATE {self.name} USING TTL ? SET claims[?] = ? {_THIS}", (ttl_s, claim, who, *key.values))
+            for row in self.run(f"SELECT claims FROM {self.name} {_THIS}", key.values):
+                found: dict[str, str] = values_of(row)[0] or {}
+                if others := [other for name, other in found.items() if name != claim]:
+                    self.release(key, claim)
+                    return others[0]
+        return None
+
+    def release(self, key: LetterKey, claim: str) -> None:
+        """End a claim."""
+        with self.errors(self._doing("releasing the letter", key)):
+            self.run(f"DELETE claims[?] FROM {self.name} {_THIS}", (claim, *key.values))
+
     def _after(self, key: LetterKey, now_us: int) -> int:
         """Return *now_us*, or the next timestamp after that of the letter's status if that is in the future."""
         for row in self.run(f"SELECT WRITETIME(status) FROM {self.name} {_THIS}", key.values):
@@ -116,24 +140,19 @@ class LetterTable(StoreTable):
                 return _row(row)
         return None
 
-    def partitions(self) -> list[tuple[str, str]]:
-        """Return the consumer and day of all partitions, sorted."""
+    def partitions(self) -> list[tuple[str, str, int]]:
+        """Return the consumer, day, and number of dead letters of all partitions, sorted. Reads no letter."""
+        text = f"SELECT DISTINCT consumer, day, dead FROM {self.name}"
         with self.errors(f"listing the letters in table {self.name}"):
-            return sorted(
-                (c, d) for c, d in map(values_of, self.run(f"SELECT DISTINCT consumer, day FROM {self.name}", ()))
-            )
+            return sorted((c, d, len(dead or ())) for c, d, dead in map(values_of, self.run(text, ())))
 
     def letters(self, consumer: str, day: str) -> Iterator[LetterRow]:
-        """Yield the letters of a consumer and day by event time. Reads page by page."""
+        """Yield the letters of a consumer and day as their events came. Reads page by page."""
         text = f"SELECT {_COLUMNS} FROM {self.name} WHERE consumer = ? AND day = ?"
         with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
-            yield from (found for row in self.run(text, (consumer, day)) if (found := _row(row)) is not None)
-
-    def dead(self) -> Iterator[tuple[str, int]]:
-        """Yield, for each consumer and day, the consumer and its number of dead letters. Reads no letter."""
-        text = f"SELECT DISTINCT consumer, day, dead FROM {self.name}"
-        with self.errors(f"counting the letters in table {self.name}"):
-            yield from ((consumer, len(dead or ())) for consumer, _, dead in map(values_of, self.run(text, ())))
+            found = (letter for row in self.run(text, (consumer, day)) if (letter := _row(row)) is not None)
+            for _, together in groupby(found, key=lambda row: row.key.event_us):
+                yield from sorted(together, key=lambda row: letter_order(row.key.event_us, row.key.event_id))
 
     def _doing(self, what: str, key: LetterKey) -> str:
         return f"{what} of consumer {key.consumer!r} in table {self.name}"
@@ -146,7 +165,7 @@ def _row(row: Any) -> LetterRow | None:
     # creates a row.
     if status is None or rest[2] is None:
         return None
-    error, traceback, failed_us, event_type, foreign_id, metadata, trace, late = rest
+    error, traceback, failed_us, event_type, foreign_id, metadata, trace, late, park = rest
     return LetterRow(
         LetterKey(consumer, day, event_us, event_id),
         status,
@@ -159,5 +178,6 @@ def _row(row: Any) -> LetterRow | None:
         metadata or b"",
         trace or b"",
         bool(late),
+        park or "",
         tuple(sorted((audit or {}).items())),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -11,10 +12,9 @@ from typing import Any
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla._letters import DEAD, STATUSES, DeadLetter, KeptEvent
-from rscylla._slices import split_lane
+from rscylla._letters import CLAIM_S, DEAD, STATUSES, DeadLetter, KeptEvent, letter_order
 from rscylla.clock import Clock, SystemClock
-from rscylla.errors import ConfigError, InvalidCursor
+from rscylla.errors import ConfigError, InvalidCursor, LetterClaimed
 from rscylla.event import Event, EventID
 
 from ._checks import check_consumer, signature
@@ -91,13 +91,14 @@ class ScyllaDeadLetters:
                 event.metadata,
                 event.trace,
                 event.late,
+                letter.park,
             ),
             self._clock.now_us(),
         )
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
-        for name, day in self._table.partitions():
-            if is_of(name, consumer):
+        for name, day, dead in self._table.partitions():
+            if consumer in (None, name) and (dead or status != DEAD):
                 for row in self._table.letters(name, day):
                     if status in (None, row.status):
                         yield _letter(row)
@@ -109,24 +110,32 @@ class ScyllaDeadLetters:
         except InvalidCursor:  # an id of another kind of stream, which does not show the event's time
             return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
         row = self._table.find(_key(consumer, event_id, event_us))
-        if row is None:
-            day = _day(event_us)
-            slices = [name for name, of in self._table.partitions() if of == day and is_slice(name, consumer)]
-            found = (self._table.find(_key(name, event_id, event_us)) for name in slices)
-            row = next((one for one in found if one is not None), None)
         return None if row is None else _letter(row)
 
-    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
+    def claim_letter(self, letter: DeadLetter, claim: str) -> DeadLetter | None:
+        key = _key_of(letter)
+        other = self._table.claim(key, claim, signature(self._clock.now_us()), CLAIM_S)
+        if other is not None:
+            raise claimed(letter, other)
+        row = self._table.find(key)
+        return None if row is None else _letter(row)
+
+    def release_letter(self, letter: DeadLetter, claim: str) -> None:
+        self._table.release(_key_of(letter), claim)
+
+    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str, claim: str = "") -> None:
         check_resolution(status, reason)
-        event = letter.event
-        key = _key(letter.consumer, event.id, event.timestamp_us)
+        mine = claim or str(uuid.uuid4())
+        self.claim_letter(letter, mine)
         now_us = self._clock.now_us()
-        self._table.resolve(key, now_us, status, signature(now_us), f"{status}: {reason}")
+        self._table.resolve(_key_of(letter), now_us, status, signature(now_us), f"{status}: {reason}")
+        if not claim:
+            self.release_letter(letter, mine)
 
     def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
         counts: Counter[str] = Counter()
-        for name, dead in self._table.dead():
-            if dead and is_of(name, consumer):
+        for name, _, dead in self._table.partitions():
+            if dead and consumer in (None, name):
                 counts[name] += dead
         return counts
 
@@ -139,6 +148,7 @@ class MemoryDeadLetters:
         self._lock = threading.Lock()
         self._tries: dict[tuple[str, str], int] = {}
         self._letters: dict[LetterKey, DeadLetter] = {}
+        self._claims: dict[LetterKey, tuple[str, str, float]] = {}  # who, since when, and until when
 
     def tries(self, consumer: str, event: Event) -> int:
         check_consumer(consumer)
@@ -161,17 +171,36 @@ class MemoryDeadLetters:
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
         with self._lock:
-            found = sorted(self._letters.items(), key=lambda pair: pair[0].values)
-        return (one for _, one in found if is_of(one.consumer, consumer) and status in (None, one.status))
+            found = sorted(self._letters.values(), key=_order)
+        return (one for one in found if consumer in (None, one.consumer) and status in (None, one.status))
 
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
         check_consumer(consumer)
         return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
 
-    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
-        check_resolution(status, reason)
-        key = _key(letter.consumer, letter.event.id, letter.event.timestamp_us)
+    def claim_letter(self, letter: DeadLetter, claim: str) -> DeadLetter | None:
+        key, now = _key_of(letter), self._clock.monotonic()
         with self._lock:
+            holder, since, until = self._claims.get(key, ("", "", 0.0))
+            if holder not in ("", claim) and now < until:
+                raise claimed(letter, since)
+            self._claims[key] = claim, signature(self._clock.now_us()), now + CLAIM_S
+            return self._letters.get(key)
+
+    def release_letter(self, letter: DeadLetter, claim: str) -> None:
+        key = _key_of(letter)
+        with self._lock:
+            if self._claims.get(key, ("",))[0] == claim:
+                del self._claims[key]
+
+    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str, claim: str = "") -> None:
+        check_resolution(status, reason)
+        mine = claim or str(uuid.uuid4())
+        self.claim_letter(letter, mine)
+        key = _key_of(letter)
+        with self._lock:
+            if not claim:
+                del self._claims[key]
             known = self._letters.get(key)
             if known is None:
                 return
@@ -197,19 +226,24 @@ def _key(consumer: str, event_id: str, event_us: int) -> LetterKey:
     return LetterKey(consumer, _day(event_us), event_us, event_id)
 
 
+def _key_of(letter: DeadLetter) -> LetterKey:
+    return _key(letter.consumer, letter.event.id, letter.event.timestamp_us)
+
+
+def _order(letter: DeadLetter) -> tuple[Any, ...]:
+    return letter.consumer, *letter_order(letter.event.timestamp_us, letter.event.id)
+
+
+def claimed(letter: DeadLetter, by: str) -> LetterClaimed:
+    """Return the error for a letter that another one has claimed: *by* is its time and process."""
+    return LetterClaimed(
+        f'the letter of event {letter.event.id} of consumer "{letter.consumer}" is being replayed or resolved since '
+        f"{by}; try again when that is done, {CLAIM_S} seconds after it has died at the latest"
+    )
+
+
 def _day(event_us: int) -> str:
     return tu.datetime_of(event_us).date().isoformat()
-
-
-def is_slice(name: str, consumer: str) -> bool:
-    """Return whether *name* is the name of a slice of *consumer*, or of a lane of a slice."""
-    found = split_lane(name)
-    return found is not None and found[0] == consumer
-
-
-def is_of(name: str, consumer: str | None) -> bool:
-    """Return whether *name* is *consumer* or a slice of it; None stands for all consumers."""
-    return consumer in (None, name) or is_slice(name, consumer or "")
 
 
 def _letter(row: LetterRow) -> DeadLetter:
@@ -231,4 +265,5 @@ def _letter(row: LetterRow) -> DeadLetter:
         tu.datetime_of(row.failed_us),
         row.status,
         row.audit,
+        row.park,
     )

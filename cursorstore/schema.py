@@ -12,7 +12,8 @@ The row ``member/TOKEN`` of a member has no column that does not expire, so it v
 
 Dead letters: one row per event of a consumer, in a partition for each consumer and day of events. ``tries`` is written
 before there is a letter, and expires; a row without ``status`` is not a letter yet. ``dead`` has an element for each
-letter of the partition whose status is dead, so that letters can be counted without reading them.
+letter of the partition whose status is dead, so that letters can be counted without reading them. ``claims`` has those
+who work on a letter, each for a while; of two, none goes on.
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ LETTERS = TableKind(
         "metadata": "blob",
         "trace": "blob",
         "late": "boolean",
+        "park": "text",
+        "claims": "map<text, text>",
         "audit": "map<text, text>",
     },
     primary_key="(consumer, day), event_us, event_id",

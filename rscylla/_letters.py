@@ -11,15 +11,29 @@ from typing import Any, TypeVar
 import attrs
 
 from ._integers import parse_int
-from .event import ChangeLike, Event, Operation
+from .errors import InvalidCursor
+from .event import ChangeLike, Event, Operation, cursor_key
 
-__all__ = ["DEAD", "DISCARDED", "REPLAYED", "STATUSES", "DeadLetter", "KeptChange", "KeptEvent"]
+__all__ = [
+    "CLAIM_S",
+    "DEAD",
+    "DISCARDED",
+    "REPLAYED",
+    "STATUSES",
+    "DeadLetter",
+    "KeptChange",
+    "KeptEvent",
+    "letter_order",
+]
 
 T = TypeVar("T")
 
 DEAD, REPLAYED, DISCARDED = "dead", "replayed", "discarded"
 STATUSES = (DEAD, REPLAYED, DISCARDED)
 """The states of a letter: not resolved yet, handled later, or dropped by decision of an operator."""
+
+CLAIM_S = 30
+"""Seconds that a claim of a letter lasts after it was made or renewed: a process that dies leaves it for so long."""
 
 MAX_TRACEBACK = 16_000
 """Characters of a traceback that are kept: its end, where the cause is."""
@@ -115,6 +129,7 @@ class DeadLetter:
 
     ``error`` is the type of the last error, ``traceback`` its whole text, which may contain row values. ``failed_at``
     and the times of ``audit`` are aware UTC. ``audit`` lists what was done about the letter: time and process, action.
+    ``park`` stands for the key that the event parks, "" for none; equal keys have an equal one, which tells no value.
     """
 
     consumer: str
@@ -125,9 +140,12 @@ class DeadLetter:
     failed_at: datetime
     status: str = DEAD
     audit: tuple[tuple[str, str], ...] = ()
+    park: str = ""
 
     @classmethod
-    def of(cls, consumer: str, event: Event, error: Exception, *, attempts: int, failed_at: datetime) -> DeadLetter:
+    def of(
+        cls, consumer: str, event: Event, error: Exception, *, attempts: int, failed_at: datetime, park: str = ""
+    ) -> DeadLetter:
         """Return the letter for *event*, which failed *attempts* times, the last time with *error*."""
         kind = type(error)
         return cls(
@@ -137,4 +155,16 @@ class DeadLetter:
             kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
             _storable("".join(traceback.format_exception(error)))[-MAX_TRACEBACK:],
             failed_at,
+            park=park,
         )
+
+
+def letter_order(event_us: int, event_id: str) -> tuple[int, bool, tuple[int, bytes], str]:
+    """Return a key that orders the letters of a consumer as their events came.
+
+    A write may change a row several times, all at one time: what orders these is in their ids, but not as text.
+    """
+    try:
+        return event_us, False, cursor_key(event_id), ""
+    except InvalidCursor:  # of another kind of stream
+        return event_us, True, (0, b""), event_id

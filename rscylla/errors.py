@@ -40,6 +40,7 @@
     │   └── DeserializationError      it could not decode the event's metadata
     ├── ProcessDied                   the error of a dead letter whose attempts ended the process
     ├── KeyParked                     the error of a dead letter that waits behind an earlier one of its key
+    ├── LetterClaimed                 another process replays or resolves the dead letter at this moment
     ├── RunError                      the error that ended a run, and its stage
     └── ServiceFailed                 a service gave up on a lane
 
@@ -73,6 +74,7 @@ __all__ = [
     "InvalidCursor",
     "KeyParked",
     "LeaseLost",
+    "LetterClaimed",
     "MalformedData",
     "MetadataError",
     "MissingLag",
@@ -403,6 +405,10 @@ class ProcessDied(RscyllaError):
 
 class KeyParked(RscyllaError):
     """An earlier event of the same key is a dead letter, so this one waits behind it: the error of its letter."""
+
+
+class LetterClaimed(RscyllaError):
+    """Another process replays or resolves the dead letter at this moment. Try again when it is done."""
 
 
 class RunError(RscyllaError):

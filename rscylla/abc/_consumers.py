@@ -45,6 +45,10 @@ class Run(Fate, Protocol):
         """The name of the spec's consumer."""
 
     @property
+    def whole(self) -> str:
+        """The name of the consumer without its slice: ``billing``, of which the run may read ``billing[0/4]``."""
+
+    @property
     def source(self) -> str:
         """What the stream reads, such as ``shop.orders``; "" if it does not say."""
 

@@ -135,7 +135,8 @@ class StreamFunc(Protocol):
     """Opens streams.
 
     A function whose streams apply ``StreamLag`` themselves has a true attribute ``supports_lag``. If what it reads has
-    a name, such as ``shop.orders``, its attribute ``source`` is that name, for logs and traces.
+    a name, such as ``shop.orders``, its attribute ``source`` is that name, for logs and traces. If it reads the slice m
+    of n of the keys, its attribute ``key_slice`` is ``(m, n)``.
     """
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:

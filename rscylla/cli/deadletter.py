@@ -11,6 +11,7 @@ import typer
 
 import rscylla
 from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
+from rscylla.errors import KeyParked
 
 from .common import (
     Connection,
@@ -143,23 +144,31 @@ def replay(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Pass events to a function again. Events that it handles become replayed; others stay dead with the new error."""
+    """Pass events to a function again, in order. Events that it handles become replayed; others stay dead.
+
+    A letter that fails keeps the new error, and the later letters of its key wait behind it.
+    """
     handle = _load(to)
-    with _opened(connection, store, table_name) as (
-        session,
-        letters,
-    ):
+    with _opened(connection, store, table_name) as (session, letters):
         chosen = _chosen(letters, consumer, event_ids or [], everything=everything)
-        source, replayed, failed = _source(session, of), 0, 0
-        for letter in chosen:
-            error = _replay(letters, letter, handle, source, reason)
-            replayed += error is None
+        source, failed, told = _source(session, of), 0, set[str]()
+
+        def show(letter: rscylla.DeadLetter, error: Exception | None) -> None:
+            nonlocal failed
+            told.add(letter.event.id)
             failed += error is not None
-            done = "replayed" if error is None else "dead"
-            if as_json:
-                write(json_line({"event_id": letter.event.id, "status": done, "error": error}))
-            else:
-                write(f"{done}  {letter.event.id}{f'  {error}' if error else ''}")
+            why = None if error is None else _kept(letters, letter, error)
+            _show_result(letter.event.id, "replayed" if error is None else "dead", why, as_json=as_json)
+
+        def again(event: rscylla.Event) -> None:
+            handle(event if source is None else _from_log(source, event), rscylla.Run(consumer))
+
+        only = None if everything else {letter.event.id for letter in chosen}
+        replayed, _ = rscylla.replay_letters(letters, consumer, again, reason=reason, only=only, told=show)
+        for letter in () if everything else chosen:
+            if letter.event.id not in told:  # resolved before, or by somebody else meanwhile
+                status = _find(letters, consumer, letter.event.id).status
+                _show_result(letter.event.id, status, f"it was {status} before", as_json=as_json)
     say(f"{replayed} replayed, {failed} failed")
     if failed:
         raise typer.Exit(Exit.FAILED)
@@ -282,35 +291,38 @@ def _source(session: rscylla.Session, of: str | None) -> rscylla.Stream | None:
         return rscylla.NewStream(session, name.keyspace, name.table)
 
 
-def _replay(
-    letters: ScyllaDeadLetters,
-    letter: rscylla.DeadLetter,
-    handle: Handle,
-    source: rscylla.Stream | None,
-    reason: str,
-) -> str | None:
-    """Pass one event to *handle* and save the result; return the error, or None if there was none."""
-    try:
-        event = letter.event if source is None else _from_log(source, letter.event)
-    except rscylla.CursorError:
-        return f"the log of {source} no longer has the event; omit --of to replay the stored event"
-    try:
-        handle(event, rscylla.Run(letter.consumer))
-    except Exception as error:  # noqa: BLE001 - saved with the letter, and reported
-        again = rscylla.DeadLetter.of(
-            letter.consumer, letter.event, error, attempts=letter.attempts + 1, failed_at=datetime.now(UTC)
-        )
-        letters.put(again)
-        return again.error
-    letters.resolve_letter(letter, "replayed", reason=reason)
-    return None
+class _NotInLog(Exception):
+    """The log has the event no more, so nothing was tried."""
+
+
+def _kept(letters: ScyllaDeadLetters, letter: rscylla.DeadLetter, error: Exception) -> str:
+    """Keep the error of a replay that failed with its letter, unless nothing was tried; return it as text."""
+    if isinstance(error, _NotInLog | KeyParked):
+        return str(error)
+    again = rscylla.DeadLetter.of(
+        letter.consumer,
+        letter.event,
+        error,
+        attempts=letter.attempts + 1,
+        failed_at=datetime.now(UTC),
+        park=letter.park,
+    )
+    letters.put(again)
+    return again.error
+
+
+def _show_result(event_id: str, status: str, error: str | None, *, as_json: bool) -> None:
+    if as_json:
+        write(json_line({"event_id": event_id, "status": status, "error": error}))
+    else:
+        write(f"{status}  {event_id}{f'  {error}' if error else ''}")
 
 
 def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
     """Return the event as read from the log.
 
     Raises:
-        CursorError: the log no longer has it.
+        _NotInLog: the log no longer has it.
     """
     position = rscylla.EventID.parse(kept.id)
     # Start at the microsecond of the event. A full lag is not needed for an event that has been read before.
@@ -328,4 +340,4 @@ def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
         finally:
             client.close()
     except (rscylla.HeadReached, rscylla.CursorExpired) as error:
-        raise rscylla.CursorError(f"the log of {source} no longer has the event") from error
+        raise _NotInLog(f"the log of {source} no longer has the event; omit --of to replay the stored event") from error

@@ -10,6 +10,7 @@ from ..clock import Clock
 from ..errors import ConfigError, UnreadableEvent, is_resumable
 from ..event import Event
 from ..publish import Messages
+from ..reflex.logs import whole_of
 from ..reflex.patterns._parked import Parked
 from .envelope import Envelope, EventRecord
 from .reading import parking_key, record_of
@@ -93,19 +94,21 @@ def _headers(record: EventRecord) -> tuple[tuple[str, bytes], ...]:
 
 
 class _Parking:
-    def __init__(self, messages: Messages, parked: Parked) -> None:
+    def __init__(self, name: str, messages: Messages, parked: Parked) -> None:
+        self._name = name
         self._messages = messages
         self._parked = parked
 
     def __call__(self, event: Event) -> Sequence[Message]:
-        if self._parked.takes(event):
+        name = whole_of(self._name)
+        if self._parked.takes(name, event):
             return ()
         try:
             return self._messages(event)
         except Exception as error:
             if is_resumable(error):
                 raise
-            self._parked.put(event, error, attempts=1)
+            self._parked.put(name, event, error, attempts=1)
         return ()
 
 
@@ -122,7 +125,7 @@ def parking_messages(
     Errors that a retry may fix are raised as they are: the lane pauses. A broker that is down is no error at all.
 
     Args:
-        name: That of the ``publishing`` consumer.
+        name: That of the ``publishing`` consumer. Its slices share the letters, under its own name.
         letters: Also a ``DeadLetterAdmin`` with *park*, such as ``cursorstore.ScyllaDeadLetters``.
         park: Whether later events of its aggregate become letters, too, until it is replayed or discarded, so that none
             overtakes it. ``rscylla.replay_letters`` replays them in order.
@@ -130,4 +133,4 @@ def parking_messages(
     Raises:
         ConfigError: *letters* cannot list letters, which *park* needs.
     """
-    return _Parking(messages, Parked(name, letters, parking_key if park else None, clock))
+    return _Parking(name, messages, Parked(name, letters, parking_key if park else None, clock))

@@ -46,9 +46,14 @@ class Run:
     event: Event | None = None
     stage: str = "reset"
     begun: bool = False
+    whole: str = attrs.field(kw_only=True)
     client: StreamClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
     save_after: Callable[[str, Event], None] = attrs.field()
+
+    @whole.default
+    def _whole(self) -> str:
+        return self.consumer
 
     @series.default
     def _series_of_its_own(self) -> ConsumerSeries:
@@ -61,7 +66,8 @@ class Run:
     @classmethod
     def of(cls, spec: Spec, stop: Stop) -> Run:
         """Return a run of *spec* that *stop* ends. Its ``end`` must be called."""
-        return cls(spec.name, spec.source, InnerStop(stop), spec.clock, spec.fate, spec.series, spec.store)
+        inner = InnerStop(stop)
+        return cls(spec.name, spec.source, inner, spec.clock, spec.fate, spec.series, spec.store, whole=spec.whole)
 
     def end(self) -> None:
         """Detach from the caller's stop, and set the run's own, so that nothing waits for this run any more."""

@@ -9,6 +9,7 @@ from typing import TypedDict
 import attrs
 from prometheus_client import CollectorRegistry
 
+from .._slices import FAST, Slice
 from ..abc import Consumer, CursorStore, Fate, Stopper, StreamFunc
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
@@ -35,7 +36,8 @@ class Spec:
 
     The options of the stream follow the consumer, or come as ``options``. ``fate`` is tempted at the points after_recv,
     after_consume, before_set_cursor, and before_flush. ``flush_timeout`` limits the flush at the end of a run. Metrics
-    go to the consumer's own ``series`` unless ``registry`` is given. ``attrs.evolve`` makes a changed copy.
+    go to the consumer's own ``series`` unless ``registry`` is given. ``key_slice`` is the slice of the keys that the
+    stream reads, ``(m, n)``; default: what the stream says. ``attrs.evolve`` makes a changed copy.
     """
 
     stream: StreamFunc
@@ -46,6 +48,7 @@ class Spec:
     clock: Clock = attrs.field(factory=SystemClock)
     flush_timeout: timedelta = timedelta(seconds=10)
     series: ConsumerSeries = attrs.field(kw_only=True, eq=False, repr=False)
+    key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True, repr=False)
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Spec:
         flush_timeout: timedelta = timedelta(seconds=10),
         registry: CollectorRegistry | None = None,
         series: ConsumerSeries | None = None,
+        key_slice: tuple[int, int] | None = None,
     ) -> None:
         chosen = (*given, *options)
         resolve(chosen)
@@ -79,12 +83,26 @@ class Spec:
             clock or SystemClock(),
             flush_timeout,
             series=series or series_of(consumer, registry),
+            key_slice=getattr(stream, "key_slice", (0, 1)) if key_slice is None else key_slice,
         )
 
     @property
     def name(self) -> str:
         """The consumer's name."""
         return self.consumer.name
+
+    @property
+    def whole(self) -> str:
+        """The consumer's name without the slice that the stream reads: ``billing`` for ``billing[0/4]``."""
+        # A lane tells the name of its consumer, which is named after the slice.
+        name = getattr(self.consumer, "lane_of", self.name)
+        return Slice.of(self.key_slice).whole(name) or name
+
+    @property
+    def part_of(self) -> str:
+        """The name of the lane without its slice: ``billing[fast]`` for ``billing[0/4][fast]``."""
+        is_fast = getattr(self.consumer, "lane_of", self.name) != self.name
+        return f"{self.whole}{FAST}" if is_fast else self.whole
 
     @property
     def stream_options(self) -> StreamOptions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from ..abc import Committing, Consumer, Resetter, Run, RunAware, Stopper, WindowConsumer
 from ..errors import ConfigError
 from ..event import Event
@@ -62,6 +64,14 @@ class Wrapper:
     def stop(self) -> None:
         if isinstance(self._inner, Stopper):
             self._inner.stop()
+
+    def takes(self, event: Event, run: Run) -> bool:
+        """Return whether *event* must not reach the consumer inside, and a wrapper has put it aside."""
+        return isinstance(self._inner, Wrapper) and self._inner.takes(event, run)
+
+    def waits_for(self, event: Event) -> tuple[Hashable, ...]:
+        """Return keys whose earlier events must be done before *event* begins."""
+        return self._inner.waits_for(event) if isinstance(self._inner, Wrapper) else ()
 
     def consume(self, event: Event, run: Run) -> None:
         self._inner.consume(event, run)

@@ -12,10 +12,10 @@ from typing import Any
 
 from ..abc import Run
 
-__all__ = ["JsonFormatter", "LaneFilter", "log_context"]
+__all__ = ["JsonFormatter", "LaneFilter", "log_context", "whole_of"]
 
-# Any code that the consumer calls may log, so only a context variable can connect a record to its run. Only the filter
-# reads it; a consumer receives its run as an argument.
+# Any code that the consumer calls may log, so only a context variable can connect a record to its run. A consumer
+# receives its run as an argument.
 _run: ContextVar[Run | None] = ContextVar("rscylla_run", default=None)
 
 
@@ -27,6 +27,12 @@ def log_context(run: Run) -> Iterator[None]:
         yield
     finally:
         _run.reset(token)
+
+
+def whole_of(consumer: str) -> str:
+    """Return the name of *consumer* without its slice, for a function that is called in its run, but without it."""
+    run = _run.get()
+    return run.whole if run is not None and run.consumer == consumer else consumer
 
 
 FIELDS = ("consumer", "event_id", "source")

@@ -87,5 +87,6 @@ def slice_specs(
         # With another name, two slices could share a cursor, and each would skip the other's changes.
         if made.name != name:
             raise ConfigError(f'the consumer for "{name}" has the name "{made.name}"; create it with the given name')
-        specs.append(Spec(stream.sliced(key_slice.index, count), store, made, *options, **more))
+        part = key_slice.index, count
+        specs.append(Spec(stream.sliced(*part), store, made, *options, key_slice=part, **more))
     return tuple(specs)

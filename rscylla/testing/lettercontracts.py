@@ -14,7 +14,7 @@ import pytest
 
 from rscylla._letters import DEAD, DISCARDED, REPLAYED, DeadLetter, KeptEvent
 from rscylla.abc import DeadLetterAdmin, DeadLetters
-from rscylla.errors import ConfigError
+from rscylla.errors import ConfigError, LetterClaimed
 from rscylla.event import EventID
 
 __all__ = ["DeadLettersContract"]
@@ -180,20 +180,71 @@ class DeadLettersContract:
         letters.put(self.letter(consumer, _event(_AT + timedelta(days=2))))
         assert dict(self.admin().count_letters(consumer)) == {consumer: 3}, "over all days"
 
-    def test_letters_of_slices_are_letters_of_their_consumer(self, letters: DeadLetters, consumer: str) -> None:
-        names = [consumer, f"{consumer}[0/2]", f"{consumer}[1/2]", f"{consumer}[1/2][fast]"]
-        for seq, name in enumerate([*names, f"{consumer}-2[0/2]", f"{consumer}[x]"]):
-            letters.put(self.letter(name, _event(seq=seq)))
+    def test_a_consumer_that_is_named_like_a_slice_of_another_shares_no_letters_with_it(
+        self, letters: DeadLetters, consumer: str
+    ) -> None:
+        names = [consumer, f"{consumer}[0/2]", f"{consumer}[fast]", f"{consumer}[x]"]
+        for name in names:
+            letters.put(self.letter(name))
         admin = self.admin()
-        assert [one.consumer for one in admin.list_letters(consumer)] == names
-        assert [one.consumer for one in admin.list_letters(names[1])] == [names[1]]
-        assert dict(admin.count_letters(consumer)) == dict.fromkeys(names, 1)
-        assert dict(admin.count_letters(names[1])) == {names[1]: 1}
-        found = admin.find_letter(consumer, _event(seq=2).id)
+        for name in names:
+            assert [one.consumer for one in admin.list_letters(name)] == [name]
+            assert dict(admin.count_letters(name)) == {name: 1}
+        admin.resolve_letter(self.letter(consumer), DISCARDED, reason="known")
+        assert admin.find_letter(f"{consumer}[0/2]", _event().id) == self.letter(f"{consumer}[0/2]")
+
+    def test_letters_of_one_write_are_listed_as_their_events_came(self, letters: DeadLetters, consumer: str) -> None:
+        events = [*(_event(seq=seq) for seq in range(12)), _event(_AT + _US)]
+        for event in reversed(events):
+            letters.put(self.letter(consumer, event))
+        assert [one.event.id for one in self.admin().list_letters(consumer)] == [event.id for event in events]
+
+    def test_the_mark_of_a_parked_key_is_kept(self, letters: DeadLetters, consumer: str) -> None:
+        letter = attrs.evolve(self.letter(consumer), park="5d41402abc4b2a76")
+        letters.put(letter)
+        assert list(self.admin().list_letters(consumer)) == [letter]
+        letters.put(self.letter(consumer))
+        assert list(self.admin().list_letters(consumer)) == [self.letter(consumer)]
+
+    def test_a_letter_that_is_claimed_is_claimed_and_resolved_by_nobody_else(
+        self, letters: DeadLetters, consumer: str
+    ) -> None:
+        letter, other = self.letter(consumer), self.letter(consumer, _event(seq=1))
+        letters.put(letter)
+        letters.put(other)
+        one, two = self.admin(), self.admin()
+        assert one.claim_letter(letter, "one") == letter
+        assert one.claim_letter(letter, "one") == letter, "it is renewed"
+        for admin in (one, two):
+            with pytest.raises(LetterClaimed, match="being replayed or resolved"):
+                admin.claim_letter(letter, "two")
+            with pytest.raises(LetterClaimed, match="being replayed or resolved"):
+                admin.resolve_letter(letter, DISCARDED, reason="known")
+        assert two.claim_letter(other, "two") == other
+        assert one.find_letter(consumer, letter.event.id) == letter
+        one.resolve_letter(letter, REPLAYED, reason="fixed", claim="one")
+        one.release_letter(letter, "one")
+        found = two.claim_letter(letter, "two")
         assert found is not None
-        assert found.consumer == names[2]
-        assert admin.find_letter(names[1], _event(seq=2).id) is None
-        assert admin.find_letter(consumer, _event(seq=4).id) is None
+        assert found.status == REPLAYED
+        two.resolve_letter(other, DISCARDED, reason="known", claim="two")
+
+    def test_only_its_own_claim_is_released(self, letters: DeadLetters, consumer: str) -> None:
+        letter, admin = self.letter(consumer), self.admin()
+        letters.put(letter)
+        admin.claim_letter(letter, "one")
+        admin.release_letter(letter, "two")
+        with pytest.raises(LetterClaimed):
+            admin.claim_letter(letter, "two")
+        admin.release_letter(letter, "one")
+        assert admin.claim_letter(letter, "two") == letter
+
+    def test_a_letter_that_is_gone_has_nothing_to_claim(self, letters: DeadLetters, consumer: str) -> None:
+        admin = self.admin()
+        assert admin.claim_letter(self.letter(consumer), "one") is None
+        admin.release_letter(self.letter(consumer), "one")
+        assert list(admin.list_letters(consumer, status=None)) == []
+        assert dict(admin.count_letters(consumer)) == {}
 
     def test_a_letter_that_is_put_or_resolved_twice_counts_once(self, letters: DeadLetters, consumer: str) -> None:
         letters.put(self.letter(consumer))

@@ -66,26 +66,6 @@ def ids(letters: ScyllaDeadLetters) -> list[str]:
     return [letter.event.id for letter in letters.list_letters("billing")]
 
 
-def test_letters_of_slices_are_found_under_the_name_of_the_consumer(
-    deadletter: Run, letters: ScyllaDeadLetters
-) -> None:
-    first, second = letters.list_letters("billing")
-    letters.put(attrs.evolve(first, consumer="billing[1/2]", event=attrs.evolve(first.event, id="4711")))
-    listed = deadletter("list", "billing", "--json").objects
-    assert [(o["consumer"], o["event_id"]) for o in listed] == [
-        ("billing", first.event.id),
-        ("billing", second.event.id),
-        ("billing[1/2]", "4711"),
-    ]
-    assert deadletter("list", "billing", "--count", "--json").objects == [
-        {"consumer": "billing", "dead": 2},
-        {"consumer": "billing[1/2]", "dead": 1},
-    ]
-    assert deadletter("show", "billing", "4711", "--json").objects[0]["consumer"] == "billing[1/2]"
-    assert deadletter("discard", "billing", "4711", "--reason", "test").code == 0
-    assert [o["consumer"] for o in deadletter("list", "billing", "--json").objects] == ["billing", "billing"]
-
-
 def test_list_shows_what_failed_without_values(deadletter: Run, letters: ScyllaDeadLetters) -> None:
     ran = deadletter("list", "--json")
     assert [(o["consumer"], o["key"], o["attempts"], o["error"], o["status"]) for o in ran.objects] == [
@@ -190,6 +170,71 @@ def test_replay_that_fails_stays_dead_with_the_new_error(deadletter: Run, letter
     [letter] = letters.list_letters("billing")
     assert (letter.event.id, letter.attempts, letter.error) == (first, 3, "LookupError")
     assert "still no price" in letter.traceback
+
+
+def test_replay_of_all_leaves_the_later_letters_of_a_key_whose_first_one_fails_again(
+    deadletter: Run, letters: ScyllaDeadLetters
+) -> None:
+    first, last = letters.list_letters("billing")
+    others = [attrs.evolve(first.event, id=f"{n}", timestamp=last.event.timestamp) for n in (4711, 4712)]
+    letters.put(attrs.evolve(first, event=others[0]))  # of the same row
+    letters.put(attrs.evolve(first, event=attrs.evolve(others[1], foreign_id='{"id":9}'), park="p"))
+    letters.put(attrs.evolve(first, park="p"))
+    got = []
+
+    def handle(event: rscylla.Event, run: rscylla.Run) -> None:
+        got.append(event.id)
+        if event.id == first.event.id:
+            raise LookupError
+
+    ran = deadletter("replay", "billing", "--all", "--to", f"{module_with(handle)}:handle", "--json")
+    assert (ran.code, ran.err[-1], got) == (1, "1 replayed, 3 failed", [first.event.id, last.event.id])
+    assert {o["event_id"]: o["error"] for o in ran.objects if o["status"] == "dead"} == {
+        first.event.id: "LookupError",
+        **dict.fromkeys(("4711", "4712"), "an earlier letter of its key is dead, or is replayed elsewhere"),
+    }
+    assert {letter.event.id: letter.attempts for letter in letters.list_letters("billing")} == {
+        first.event.id: 3,
+        "4711": 2,
+        "4712": 2,
+    }
+
+
+def test_replay_of_one_letter_does_not_pass_an_earlier_one_of_its_parked_key(
+    deadletter: Run, letters: ScyllaDeadLetters
+) -> None:
+    for letter in letters.list_letters("billing"):
+        letters.put(attrs.evolve(letter, park="p"))
+    first, last = ids(letters)
+    name = module_with(lambda event, run: None)
+    ran = deadletter("replay", "billing", last, "--to", f"{name}:handle")
+    assert (ran.code, ran.err[-1], ids(letters)) == (1, "0 replayed, 1 failed", [first, last])
+    assert deadletter("replay", "billing", last, first, "--to", f"{name}:handle").code == 0
+    assert ids(letters) == []
+
+
+def test_replay_does_not_handle_what_was_resolved_before(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    first, last = letters.list_letters("billing")
+    letters.resolve_letter(first, "discarded", reason="known")
+    got = []
+    name = module_with(lambda event, run: got.append(event.id))
+    ran = deadletter("replay", "billing", first.event.id, last.event.id, "--to", f"{name}:handle", "--json")
+    assert (ran.code, got) == (0, [last.event.id])
+    assert [o["status"] for o in ran.objects] == ["replayed", "discarded"]
+
+
+def test_a_letter_that_is_being_replayed_is_neither_replayed_nor_discarded(
+    deadletter: Run, letters: ScyllaDeadLetters
+) -> None:
+    first, _ = letters.list_letters("billing")
+    letters.claim_letter(first, "another operator")
+    name = module_with(lambda event, run: None)
+    ran = deadletter("replay", "billing", "--all", "--to", f"{name}:handle")
+    assert (ran.code, ran.err[-1]) == (1, "1 replayed, 1 failed")
+    ran = deadletter("discard", "billing", first.event.id, "--reason", "test data")
+    assert ran.code != 0
+    assert "is being replayed or resolved since" in ran.error
+    assert ids(letters) == [first.event.id]
 
 
 def test_the_traceback_of_a_replay_is_bounded_too(deadletter: Run, letters: ScyllaDeadLetters) -> None:

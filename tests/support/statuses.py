@@ -83,6 +83,8 @@ def document(
             last_error="no node answers; start one" if restarts else "",
             events=int(step * 40 + 90 * math.sin(step / 7 + phase) + 500),
             generation_us=us_of(NOW - (600 if step < POINTS - 50 else 4) * MINUTE),
+            part_of=consumer,
+            key_slice=(index, slices),
         )
 
     history = History()

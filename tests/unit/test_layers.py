@@ -36,7 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._drivererrors": ("rscylla.errors",),
-    "rscylla._letters": ("rscylla.event", "rscylla._integers"),
+    "rscylla._letters": ("rscylla.errors", "rscylla.event", "rscylla._integers"),
     "rscylla._groups": ("rscylla._slices",),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),

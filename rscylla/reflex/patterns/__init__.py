@@ -1,6 +1,6 @@
 """Ways to run consumers and to wrap them, one module each."""
 
-from ._parked import replay_letters
+from ._claims import replay_letters
 from .ack import Ack, ack
 from .await_event import await_event
 from .batch import batch

@@ -72,11 +72,11 @@ class Retrying(Wrapper):
 
     def _retry(self, event: Event, run: Run, error: Exception) -> None:
         """Retry until the consumer succeeds or the retries are used up."""
-        known = self._known(event)
+        known = self._known(event, run)
         tries = max(known, self._retries) + 1
 
         def waiting(error: Exception, failures: int, seconds: float) -> None:
-            self._failed(event, known + failures)
+            self._failed(event, run, known + failures)
             run.attempt_failed(event)
 
         def give_up(error: Exception) -> bool:
@@ -94,16 +94,16 @@ class Retrying(Wrapper):
             exhausted=give_up,
             failed=error,
         ):
-            self._succeeded(event)
+            self._succeeded(event, run)
 
-    def _known(self, event: Event) -> int:
+    def _known(self, event: Event, run: Run) -> int:
         """Return how often the event has failed before this run."""
         return 0
 
-    def _failed(self, event: Event, tries: int) -> None:
+    def _failed(self, event: Event, run: Run, tries: int) -> None:
         """Called after a failure that is followed by another attempt."""
 
-    def _succeeded(self, event: Event) -> None:
+    def _succeeded(self, event: Event, run: Run) -> None:
         """Called when a retry succeeded."""
 
     def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:

@@ -218,6 +218,10 @@ class _Batch(Deferred[_Batches]):
 
     def _deliver(self, events: list[Event], run: Run) -> None:
         series = self.series
+        if self._fallback is not None:  # what waits behind a dead letter must not reach fn, either
+            events = [event for event in events if not self._fallback.takes(event, run)]
+            if not events:
+                return
         try:
             self._fn(list(events), run)  # a copy, because the function may change the list
         except Exception as error:
@@ -268,8 +272,9 @@ def batch(
         period: None: a batch waits until it is full.
         max_bytes: Maximum size of the events' JSON (``metadata`` and ``foreign_id``), which is computed to measure it.
         fallback: A consumer that gets the events of a batch one by one after *fn* failed; with ``dead_letter``
-            around it, one poison event does not block the others. Give it the same *name*, because letters and metrics
-            go under its name. It is reset and stopped with each run.
+            around it, one poison event does not block the others, and with its ``park=``, later events of a parked key
+            are in no batch. Give it the same *name*, because metrics go under its name. It is reset and stopped with
+            each run.
         options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Filtered events are in no batch.
 
     Raises:

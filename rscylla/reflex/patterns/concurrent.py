@@ -7,8 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 
+import attrs
+
 from ...abc import Consumer, Partitioned, Run
 from ...event import Event
+from .._wrapper import Wrapper
 from ._deferred import Deferred
 from ._prefix import Entry, Prefix, positive
 
@@ -24,16 +27,28 @@ def partition_of(event: Event) -> Hashable:
     return tuple(event.raw_partition_key().items()) if isinstance(event, Partitioned) else event.foreign_id
 
 
+@attrs.define(eq=False)
+class _Queued:
+    """An event, and the number of its keys for which others are before it."""
+
+    entry: Entry
+    keys: frozenset[Hashable]
+    behind: int = 0
+
+
 class _Workers:
-    """The worker threads of one run, and the queues of their events by key. Thread-safe."""
+    """The worker threads of one run, and the queues of their events by key. Thread-safe.
+
+    An event may have several keys, and begins when it is the first of each.
+    """
 
     def __init__(self, inner: Consumer, run: Run, workers: int, limit: int) -> None:
         self.prefix = Prefix(run, limit)
         self._inner = inner
         self._run = run
         self._changed = threading.Condition()
-        self._queues: dict[Hashable, deque[Entry]] = {}
-        self._ready: deque[Hashable] = deque()  # keys that have events, none of which is being consumed
+        self._queues: dict[Hashable, deque[_Queued]] = {}
+        self._ready: deque[_Queued] = deque()  # events that are the first of all of their keys, and not begun
         self._closed = False
         # In copies of the context, so that the consumer sees the caller's context variables in these threads.
         self._threads = [
@@ -52,14 +67,16 @@ class _Workers:
             self.close()
             raise
 
-    def put(self, event: Event, key: Hashable) -> None:
-        """Queue *event* after the events of the same key. Waits for room."""
-        entry = self.prefix.add(event)
+    def put(self, event: Event, keys: frozenset[Hashable]) -> None:
+        """Queue *event* after the events of the same keys. Waits for room."""
+        queued = _Queued(self.prefix.add(event), keys)
         with self._changed:
-            queue = self._queues.setdefault(key, deque())
-            queue.append(entry)
-            if len(queue) == 1:
-                self._ready.append(key)
+            for key in keys:
+                queue = self._queues.setdefault(key, deque())
+                queued.behind += bool(queue)
+                queue.append(queued)
+            if not queued.behind:
+                self._ready.append(queued)
                 self._changed.notify()
 
     def drain(self) -> None:
@@ -78,11 +95,11 @@ class _Workers:
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:
-            key, entry = taken
+            entry = taken.entry
             assert entry.event is not None
             try:
                 self._consume(entry.event)
-                self._release(key)  # before ``done``, which may wait for the store while the next event can start
+                self._release(taken)  # before ``done``, which may wait for the store while the next event can start
                 self.prefix.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._run.fail(error, event=entry.event)
@@ -93,7 +110,7 @@ class _Workers:
             self._inner.consume(event, run)
         self._run.tempt("after_consume")
 
-    def _take(self) -> tuple[Hashable, Entry] | None:
+    def _take(self) -> _Queued | None:
         """Return the next event that may start; None once no further event may."""
         with self._changed:
             while not self._ready and not self._closed:
@@ -101,19 +118,21 @@ class _Workers:
             # The stop is checked, too: after a lost lease, no event may start while the run has not called close yet.
             if self._closed or self._run.stop.is_set():
                 return None
-            key = self._ready.popleft()
-            return key, self._queues[key][0]
+            return self._ready.popleft()
 
-    def _release(self, key: Hashable) -> None:
-        """Let the next event of *key* start."""
+    def _release(self, done: _Queued) -> None:
+        """Let the next events of the keys of an event start."""
         with self._changed:
-            queue = self._queues[key]
-            queue.popleft()
-            if queue:
-                self._ready.append(key)
-                self._changed.notify()
-            else:
-                del self._queues[key]
+            for key in done.keys:
+                queue = self._queues[key]
+                queue.popleft()
+                if not queue:
+                    del self._queues[key]
+                    continue
+                queue[0].behind -= 1
+                if not queue[0].behind:
+                    self._ready.append(queue[0])
+                    self._changed.notify()
 
 
 class _Concurrent(Deferred[_Workers]):
@@ -124,12 +143,15 @@ class _Concurrent(Deferred[_Workers]):
         self._workers = positive("workers", inner.name, workers)
         self._limit = positive("max_in_flight", inner.name, workers * 16 if max_in_flight is None else max_in_flight)
         self._key = key
+        self._waits_for = inner.waits_for if isinstance(inner, Wrapper) else lambda event: ()
 
     def open(self, run: Run) -> _Workers:
         return _Workers(self._inner, run, self._workers, self._limit)
 
     def consume(self, event: Event, run: Run) -> None:
-        self.work.put(event, self._key(event))
+        # What parks keys inside has to know of a failed event before a later one of its key begins.
+        parks = (("park", key) for key in self._waits_for(event))
+        self.work.put(event, frozenset({("key", self._key(event)), *parks}))
 
 
 def concurrent(
@@ -141,7 +163,8 @@ def concurrent(
 ) -> Consumer:
     """Return *consumer*, wrapped so that it handles up to *workers* events at the same time, each in a thread.
 
-    Delivery: at least once. Events of one *key* are consumed one after the other, in order. The cursor moves to
+    Delivery: at least once. Events of one *key* are consumed one after the other, in order, and so are those of one
+    ``park=`` key of a ``dead_letter`` inside. The cursor moves to
     the last event before which all events are done, so a crash repeats up to *max_in_flight* events. The first
     error ends the run at once, even while the stream is idle: events in progress finish, and no further event begins.
     At the head, all events finish before the run ends.

@@ -12,7 +12,7 @@ from ..._retry import Backoff
 from ...abc import Consumer, DeadLetters, Run
 from ...errors import ProcessDied
 from ...event import Event
-from ._parked import Parked, put_letter
+from ._parked import Parked
 from ._retrying import Retrying
 
 __all__ = ["dead_letter"]
@@ -41,7 +41,7 @@ class _DeadLetter(Retrying):
     ) -> None:
         super().__init__(inner, retries=retries, backoff=backoff, counts=counts)
         self._letters = letters
-        self._parked = None if park is None else Parked(inner.name, letters, park)
+        self._parked = Parked(inner.name, letters, park)
         self._fatal_above = max(retries, 1)  # the event of another thread may have caused a single death
         self._settled = False
         self._first: tuple[float, itertools.count[int]] | None = None
@@ -49,33 +49,41 @@ class _DeadLetter(Retrying):
         self._suspects = threading.Lock()
 
     def reset(self) -> None:
-        if self._parked is not None:
-            self._parked.forget()
+        self._parked.forget()
         super().reset()
 
-    def consume(self, event: Event, run: Run) -> None:
-        if self._parked is not None and self._parked.takes(event):
+    def takes(self, event: Event, run: Run) -> bool:
+        """Return whether *event* waits behind a dead letter of its key; then it is one itself."""
+        taken = self._parked.takes(run.whole, event)
+        if taken:
             run.count("dead_lettered")
+        return taken or super().takes(event, run)
+
+    def waits_for(self, event: Event) -> tuple[Hashable, ...]:
+        return *super().waits_for(event), *self._parked.keys(event)
+
+    def consume(self, event: Event, run: Run) -> None:
+        if self.takes(event, run):
             return
         if self._settled or self._settles(run):
             super().consume(event, run)
             return
-        known = self._letters.tries(self.name, event)
+        known = self._letters.tries(run.whole, event)
         if known > self._fatal_above:
             died = ProcessDied(f"the process ended while it consumed the event, {known} times")
             self._give_up(event, run, died, known)
             return
         # Suspects run one at a time, so that a death counts against the event that caused it.
         with self._suspects if known else nullcontext():
-            self._letters.set_tries(self.name, event, known + 1)
+            self._letters.set_tries(run.whole, event, known + 1)
             self._noted[event.id] = known
             try:
                 super().consume(event, run)
             except BaseException:
-                self._take_back(event)
+                self._take_back(event, run)
                 raise
             if self._noted.pop(event.id, None) is not None:
-                self._letters.set_tries(self.name, event, 0)
+                self._letters.set_tries(run.whole, event, 0)
 
     def _settles(self, run: Run) -> bool:
         """Return whether the process is past its first events, of which each attempt is recorded in advance."""
@@ -86,13 +94,13 @@ class _DeadLetter(Retrying):
         self._settled = next(numbers) >= FIRST_EVENTS and now - since >= FIRST_S
         return self._settled
 
-    def _take_back(self, event: Event) -> None:
+    def _take_back(self, event: Event, run: Run) -> None:
         """Undo the record of an attempt that ended without a failure of the event."""
         known = self._noted.pop(event.id, None)
         if known is None:
             return
         try:
-            self._letters.set_tries(self.name, event, known)
+            self._letters.set_tries(run.whole, event, known)
         except Exception as error:  # noqa: BLE001 - the caller raises what ended the attempt; one too many is counted
             logger.warning(
                 'consumer "%s": an attempt at event %s is counted though it did not fail (%s)',
@@ -101,24 +109,22 @@ class _DeadLetter(Retrying):
                 type(error).__name__,
             )
 
-    def _known(self, event: Event) -> int:
+    def _known(self, event: Event, run: Run) -> int:
         noted = self._noted.pop(event.id, None)
-        return self._letters.tries(self.name, event) if noted is None else noted
+        return self._letters.tries(run.whole, event) if noted is None else noted
 
-    def _failed(self, event: Event, tries: int) -> None:
-        self._letters.set_tries(self.name, event, tries)
+    def _failed(self, event: Event, run: Run, tries: int) -> None:
+        self._letters.set_tries(run.whole, event, tries)
 
-    def _succeeded(self, event: Event) -> None:
-        self._letters.set_tries(self.name, event, 0)
+    def _succeeded(self, event: Event, run: Run) -> None:
+        self._letters.set_tries(run.whole, event, 0)
 
     def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
-        if self._parked is not None:
-            letter = self._parked.put(event, error, attempts=tries, clock=run.clock)
-        else:
-            letter = put_letter(self._letters, self.name, event, error, tries, run.clock)
+        run.stop.check()  # a process that has lost its slice must not put a letter that the next holder does not see
+        letter = self._parked.put(run.whole, event, error, attempts=tries, clock=run.clock)
         if not self._settled:
             # If the event is delivered again, for example after a reset, it gets one more attempt.
-            self._letters.set_tries(self.name, event, self._retries)
+            self._letters.set_tries(run.whole, event, self._retries)
         run.count("dead_lettered")
         logger.warning(
             'consumer "%s": event %s is a dead letter after %d attempts (%s)', self.name, event.id, tries, letter.error
@@ -138,7 +144,8 @@ def dead_letter(
 
     Delivery: at least once, and no event is lost: the letter, with the whole event, the attempts, and the traceback, is
     durable before the cursor moves. If it cannot be written, the run ends with that error and the event is delivered
-    again. *letters* also counts attempts, by consumer and event id, so the count survives restarts.
+    again. *letters* also counts attempts, by consumer and event id, so the count survives restarts. Slices of a
+    consumer share its letters, under its own name.
 
     An event that ends the whole process is counted, too: at the start of a process, for 100 events and 5 seconds, each
     event is recorded in *letters* before it is consumed, and the record is removed afterwards; later events cost no
@@ -147,8 +154,8 @@ def dead_letter(
     cursor is saved at least every 5 seconds. Inside ``concurrent``, suspected events run one at a time.
 
     Later events of the same key continue, unless *park* is given: then they become letters, too, without an attempt, so
-    that none of them overtakes the first. ``replay_letters`` replays letters in order; ``rscylla deadletter`` lists,
-    shows, replays, and discards them.
+    that none of them overtakes the first; and so it stays after restarts, and when the number of slices changes.
+    ``replay_letters`` replays letters in order; ``rscylla deadletter`` lists, shows, replays, and discards them.
 
     A stop ends the pauses at once, and the event is delivered again: ``Stopped``, interrupts, and errors that occur
     while the run is being stopped are never counted or swallowed. Thread-safe if *consumer* is, as needed inside
@@ -161,9 +168,10 @@ def dead_letter(
         counts: Whether an error may be the event's fault; any other error ends the run, and ``run_forever`` retries
             later. Default: all errors except lost connections and errors of ``Fate``, so that an outage of a system
             behind the consumer pauses it and does not drain the stream.
-        park: Returns the key of an event whose later events must not overtake it, such as ``lambda e: e.foreign_id``;
-            None: the event does not wait. It is also called with the events of letters. *letters* have to be a
-            ``DeadLetterAdmin``, too.
+        park: Returns the key of an event whose later events must not overtake it, such as ``rscylla.partition_of``, or
+            ``lambda e: e.foreign_id`` for a table without deletes of ranges; None: the event does not wait. A key is
+            text, a number, or another value whose ``repr`` tells it, or a tuple of them. It is also called with the
+            events of letters. *letters* have to be a ``DeadLetterAdmin``, too.
 
     Raises:
         ConfigError: *retries* is negative, *consumer* finishes events later and must be outermost, or *letters* cannot

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import attrs
 
+from ..._slices import FAST
 from ...abc import (
     Committing,
     Consumer,
@@ -54,7 +55,7 @@ def fast_lane_name(consumer: str) -> str:
     >>> fast_lane_name("billing"), fast_lane_name("billing[0/4]")
     ('billing[fast]', 'billing[0/4][fast]')
     """
-    return f"{consumer}[fast]"
+    return f"{consumer}{FAST}"
 
 
 @attrs.frozen
@@ -241,6 +242,11 @@ class _LaneConsumer:
         if isinstance(self._shared.consumer, RunAware):
             self._shared.consumer.run_begins(run)
 
+    @property
+    def lane_of(self) -> str:
+        """The name of the shared consumer."""
+        return self._shared.consumer.name
+
     def reset(self) -> None:
         self._shared.enter(self._name)
         self.series.started()
@@ -380,6 +386,10 @@ class _LaneStream:
     @property
     def source(self) -> str:
         return str(getattr(self._stream, "source", ""))
+
+    @property
+    def key_slice(self) -> tuple[int, int]:
+        return getattr(self._stream, "key_slice", (0, 1))
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
         stop = stop or Stop()

@@ -9,11 +9,9 @@ from typing import Any
 
 import attrs
 
-from ..._slices import Slice, split_lane
-from ..patterns.fast_and_sweep import fast_lane_name
 from .health import Facts, LaneFacts
 
-__all__ = ["EVERY_S", "POINTS", "History", "Noted", "Switch", "part_of"]
+__all__ = ["EVERY_S", "POINTS", "History", "Noted", "Switch"]
 
 EVERY_S = 5.0
 """Seconds between two samples."""
@@ -56,19 +54,6 @@ class _Sample:
     events_s: Mapping[str, float]
 
 
-def part_of(lane: str) -> tuple[str, Slice | None]:
-    """Return the name of a lane without its slice, and the slice, None if it reads the whole table.
-
-    >>> part_of("billing[5/64]"), part_of("billing[5/64][fast]")[0], part_of("billing[fast]")
-    (('billing', Slice(index=5, count=64)), 'billing[fast]', ('billing[fast]', None))
-    """
-    found = split_lane(lane)
-    if found is None:
-        return lane, None
-    fast = fast_lane_name("")
-    return found[0] + (fast if lane.endswith(fast) else ""), found[1]
-
-
 class History:
     """The lag and the events a second of each consumer, its generation switches, and notes. Bounded, thread-safe.
 
@@ -91,7 +76,7 @@ class History:
             lags: dict[str, float | None] = {}
             events: Counter[str] = Counter()
             for lane in facts.lanes:
-                consumer = part_of(lane.consumer)[0]
+                consumer = lane.part_of
                 lag_s = lags.setdefault(consumer, None)
                 if lane.watermark_lag_s is not None:
                     lags[consumer] = lane.watermark_lag_s if lag_s is None else max(lag_s, lane.watermark_lag_s)
@@ -122,7 +107,7 @@ class History:
         """Yield what has changed since the last sample, one line for all lanes of a consumer."""
         news: dict[tuple[str, str], list[str]] = {}
         for lane in facts.lanes:
-            known, consumer = self._lanes.get(lane.consumer), part_of(lane.consumer)[0]
+            known, consumer = self._lanes.get(lane.consumer), lane.part_of
             if known is not None and lane.restarts > known.restarts:
                 news.setdefault((consumer, "restarted"), []).append(lane.last_error)
             if lane.state in ("parked", "failed", "done") and (known is None or known.state != lane.state):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 
 from ..._letters import DeadLetter
-from ..._slices import Slice, split_lane
 from ...abc import DeadLetterAdmin
 from ...clock import Clock, Stop
 from ...errors import RscyllaError
 
-__all__ = ["LetterCounts", "counts_of"]
+__all__ = ["LetterCounts"]
 
 log = logging.getLogger("rscylla.service")
 
@@ -30,30 +29,6 @@ NEWEST = 10
 
 LISTED = 1_000
 """The newest letters are looked for among this many, which are listed by consumer and by time of the event."""
-
-
-def counts_of(lanes: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many letters are dead, of *lanes*, and of slices that they have taken over from.
-
-    After a change of the number of slices, letters keep the names of the former slices. Each of those is shown by one
-    process: that which has the slice in which the former one begins.
-
-    >>> counts_of(["billing[1/2]"], {"billing[0/2]": 7, "billing[1/4]": 3, "billing[2/4]": 5, "audit": 1})
-    {'billing[1/2]': 0, 'billing[2/4]': 5}
-    """
-    shown = {name: counts.get(name, 0) for name in lanes}
-    ours = set(map(_slice_of, shown))
-    numbers = {(consumer, key_slice.count) for consumer, key_slice in ours}
-    for name, dead in counts.items():
-        consumer, former = _slice_of(name)
-        heirs = {(consumer, Slice(former.index * n // former.count, n)) for of, n in numbers if of == consumer}
-        if (consumer, former.count) not in numbers and heirs & ours:
-            shown[name] = dead
-    return shown
-
-
-def _slice_of(name: str) -> tuple[str, Slice]:
-    return split_lane(name) or (name, Slice(0, 1))
 
 
 class LetterCounts:
@@ -78,7 +53,7 @@ class LetterCounts:
         self._stop = Stop()
         self._listed: Mapping[str, int] = {}
         self.counts: Mapping[str, int] | None = None
-        """By consumer and slice, how many letters were dead at the last count; None if that is not known."""
+        """By consumer, how many letters were dead at the last count; None if that is not known."""
         self.shown_counts: Mapping[str, int] | None = None
         """The same, of the shown consumers alone."""
         self.newest: tuple[DeadLetter, ...] = ()
@@ -120,11 +95,7 @@ class LetterCounts:
         """Find the newest letters of the consumers in *counts*, if the numbers are not those of the last time."""
         if counts == self._listed:
             return
-        found = islice(chain.from_iterable(self._of(name) for name in sorted(counts)), LISTED)
+        found = islice(chain.from_iterable(map(self._letters.list_letters, sorted(counts))), LISTED)
         self.newest = tuple(heapq.nlargest(NEWEST, found, key=lambda letter: letter.failed_at))
         self.listed_all = sum(counts.values()) <= LISTED
         self._listed = counts
-
-    def _of(self, name: str) -> Iterator[DeadLetter]:
-        """Return the letters of *name* itself; those of its slices have names of their own."""
-        return (letter for letter in self._letters.list_letters(name) if letter.consumer == name)

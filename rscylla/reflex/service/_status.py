@@ -17,7 +17,7 @@ from ..._letters import DeadLetter
 from ..._timeuuid import format_time, us_of
 from ...clock import Clock, Stop
 from . import health
-from ._history import EVERY_S, History, part_of
+from ._history import EVERY_S, History
 from ._letter_counts import LetterCounts
 from .health import Facts, GroupFacts, LaneFacts, Limits
 from .http import Answer
@@ -89,15 +89,15 @@ def _checks(checks: Iterable[health.Check]) -> dict[str, Any]:
 
 
 def _lane(lane: LaneFacts) -> dict[str, Any]:
-    consumer, part = part_of(lane.consumer)
+    (index, count), is_sliced = lane.key_slice, lane.key_slice[1] > 1
     body = health.rounded(attrs.asdict(lane))
-    del body["consumer"], body["generation_us"]
+    del body["consumer"], body["generation_us"], body["part_of"], body["key_slice"]
     lag_s = body.pop("watermark_lag_s")
     return {
         "lane": lane.consumer,
-        "consumer": consumer,
-        "slice": None if part is None else part.index,
-        "slices": None if part is None else part.count,
+        "consumer": lane.part_of,
+        "slice": index if is_sliced else None,
+        "slices": count if is_sliced else None,
         "lag_s": lag_s,
         **body,
         "generation": None if lane.generation_us is None else format_time(lane.generation_us),
@@ -108,7 +108,7 @@ def _consumers(lanes: Iterable[LaneFacts], rates: Mapping[str, float]) -> list[d
     """Return each consumer, all of its slices in this process taken together."""
     by_consumer: dict[str, list[LaneFacts]] = {}
     for lane in lanes:
-        by_consumer.setdefault(part_of(lane.consumer)[0], []).append(lane)
+        by_consumer.setdefault(lane.part_of, []).append(lane)
     return [_consumer(name, mine, rates.get(name, 0.0)) for name, mine in by_consumer.items()]
 
 
@@ -125,7 +125,7 @@ def _consumer(name: str, lanes: list[LaneFacts], events_s: float) -> dict[str, A
         "events": sum(lane.events for lane in lanes),
         "events_s": round(events_s, 3),
         "restarts": sum(lane.restarts for lane in lanes),
-        "dead_letters": sum(dead) if dead else None,
+        "dead_letters": max(dead, default=None),
         "generation": format_time(max(generations)) if generations else None,
     }
 

@@ -139,6 +139,8 @@ class Worker:
             still_s=series.still_s(),
             unsaved_s=unsaved_s(self.spec.store, self.name),
             cdc_enabled=status.cdc_enabled,
+            part_of=self.spec.part_of,
+            key_slice=self.spec.key_slice,
         )
 
     def show(self, meters: Meters) -> None:

@@ -45,7 +45,8 @@ class Group:
 
     def lanes(self, index: int, count: int) -> tuple[Spec, ...]:
         """Return the specs of a slice, of all consumers of the group."""
-        return tuple(spec for function in self.functions for spec in flat_specs(function(index, count)))
+        specs = (spec for function in self.functions for spec in flat_specs(function(index, count)))
+        return tuple(attrs.evolve(spec, key_slice=(index, count)) for spec in specs)
 
 
 def group_lanes(

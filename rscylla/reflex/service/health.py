@@ -31,12 +31,14 @@ class LaneFacts:
     """The current state of a lane. Unknown values are None.
 
     ``busy_s``: how long its consumer has worked on ``event_id``. ``pause``: why it waits on purpose. ``failing``: how
-    often in a row its event has failed. ``why``: why the service gave up on it or restarts it. ``events``: how many its
-    consumer has handled in this process. ``generation_us``: start of the generation of CDC streams that it reads.
-    ``last_error``: why its last run failed, without row values. ``unproven``: a run has failed, or its event, and the
-    cursor has not moved since. ``open_s``: for how long its stream has been open. ``still_s``: for how long it has
-    neither read nor finished anything. ``unsaved_s``: how long its cursor is overdue to be written. ``cdc_enabled``:
-    whether its table logs changes.
+    often in a row its event has failed. ``dead_letters``: those of its consumer, whose slices share them. ``why``: why
+    the service gave up on it or restarts it. ``events``: how many its consumer has handled in this process.
+    ``generation_us``: start of the generation of CDC streams that it reads. ``last_error``: why its last run failed,
+    without row values. ``unproven``: a run has failed, or its event, and the cursor has not moved since. ``open_s``:
+    for how long its stream has been open. ``still_s``: for how long it has neither read nor finished anything.
+    ``unsaved_s``: how long its cursor is overdue to be written. ``cdc_enabled``: whether its table logs changes.
+    ``part_of``: the name of the lane without its slice, which is ``key_slice``; lanes with the same one are shown
+    together.
     """
 
     consumer: str
@@ -60,6 +62,8 @@ class LaneFacts:
     still_s: float = 0.0
     unsaved_s: float = 0.0
     cdc_enabled: bool | None = None
+    part_of: str = attrs.field(default=attrs.Factory(lambda self: self.consumer, takes_self=True))
+    key_slice: tuple[int, int] = (0, 1)
 
 
 @attrs.frozen
@@ -130,7 +134,7 @@ def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
     body: dict[str, Any] = {
         "status": "ok" if all(one.ok for one in shown) else "failed",
         "checks": [{"check": one.check, "ok": one.ok} | ({"why": one.why} if one.why else {}) for one in shown],
-        "lanes": [rounded(attrs.asdict(lane)) for lane in facts.lanes],
+        "lanes": [rounded(attrs.asdict(lane, filter=_is_told)) for lane in facts.lanes],
     }
     if facts.lease is not None:
         body["lease"] = {"name": facts.lease, "held": facts.held, "epoch": facts.epoch}
@@ -145,6 +149,11 @@ def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
             "held": len(group.held),
         }
     return body
+
+
+def _is_told(of: attrs.Attribute[Any], value: object) -> bool:
+    """Return whether an answer has a fact of a lane; its name has the others."""
+    return of.name not in ("part_of", "key_slice")
 
 
 def rounded(lane: dict[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,10 @@ from ...clock import LOOK_S, Clock, Stop, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
 from .._spec import Spec, checked_specs, flat_specs
-from ..slices import consumer_of
 from . import health
 from ._groupwork import GroupWork
 from ._lease import LeaseKeeper
-from ._letter_counts import LetterCounts, counts_of
+from ._letter_counts import LetterCounts
 from ._page import page
 from ._signals import signals
 from ._status import Watch
@@ -195,7 +194,7 @@ class Service:
     def _worker(self, spec: Spec, excused: Callable[[Exception], bool]) -> Worker:
         return Worker(
             spec,
-            self._policy_of(spec.name),
+            self._policy_of(spec),
             ended=lambda worker: self._inbox.put(("ended", worker)),
             failed=self._lane_failed,
             excused=excused,
@@ -212,7 +211,7 @@ class Service:
 
     def _counted(self, counts: Mapping[str, int]) -> None:
         with self._lanes_lock:
-            shown = counts_of((worker.name for worker in self._workers), counts)
+            shown = {name: counts.get(name, 0) for name in self._consumers()}
             for name in self._letters_shown - shown.keys():
                 with suppress(KeyError):
                     self._meters.dead_letters.remove(name)
@@ -221,8 +220,12 @@ class Service:
             self._letters_shown = frozenset(shown)
 
     def _is_shown(self, name: str) -> bool:
-        """Return whether the page shows dead letters of *name*: that of a consumer of this service, or of a slice."""
-        return self._where is not None and consumer_of(name) in {consumer_of(w.name) for w in self._workers}
+        """Return whether the page shows dead letters of *name*: it is a consumer of this service."""
+        return self._where is not None and name in self._consumers()
+
+    def _consumers(self) -> set[str]:
+        """Return the names of the consumers of all lanes, without slices: those of their letters."""
+        return {worker.spec.whole for worker in self._workers}
 
     # ------------------------------------------------------------ running
 
@@ -522,7 +525,7 @@ class Service:
         )
 
     def _letters_of(self, worker: Worker) -> int | None:
-        return None if self._letter_counts is None else self._letter_counts.of(worker.name)
+        return None if self._letter_counts is None else self._letter_counts.of(worker.spec.whole)
 
     def alive(self) -> dict[str, Any]:
         """Return what ``/healthz`` shows: ``status`` is "failed" if only a new process would help."""
@@ -569,17 +572,17 @@ def _checked(specs: Iterable[Spec | Iterable[Spec]], *, needed: bool) -> tuple[S
 
 def _policies(
     restarts: Restarts | Mapping[str, Restarts] | None, specs: tuple[Spec, ...] | None
-) -> Callable[[str], Restarts]:
-    """Return a function from the name of a lane to its policy. *specs*: all lanes, None if others may come."""
+) -> Callable[[Spec], Restarts]:
+    """Return a function from a lane to its policy. *specs*: all lanes, None if others may come."""
     if restarts is None or isinstance(restarts, Restarts):
         policy = restarts or Restarts()
-        return lambda name: policy
+        return lambda spec: policy
     by_name = dict(restarts)
     if specs is not None and (unknown := sorted(set(by_name) - {spec.name for spec in specs})):
         raise ConfigError(f"restarts= names lanes that the Service does not have: {', '.join(unknown)}")
 
-    def policy_of(name: str) -> Restarts:
-        return by_name.get(name) or by_name.get(consumer_of(name)) or Restarts()
+    def policy_of(spec: Spec) -> Restarts:
+        return by_name.get(spec.name) or by_name.get(spec.whole) or Restarts()
 
     return policy_of
 

@@ -23,6 +23,7 @@ from rscylla.eventsourcing import (
     parking_messages,
     record_of,
 )
+from rscylla.testing import FakeCursorStore, FakeStream
 
 
 @pytest.fixture
@@ -143,6 +144,22 @@ def test_a_restart_knows_which_aggregates_are_parked() -> None:
     first, second = shop.stream.items[1], shop.stream.items[3]
     assert parking_messages("broker", EventMessages(), letters)(first) == ()  # type: ignore[arg-type]
     assert parking_messages("broker", EventMessages(), letters)(second) == ()  # type: ignore[arg-type]
+    assert letters_of(letters) == [("UnreadableEvent", 1), ("KeyParked", 2)]
+
+
+def test_an_aggregate_stays_parked_when_the_broker_is_read_in_other_slices() -> None:
+    shop, letters, sent = Shop(), MemoryDeadLetters(), list[Any]()
+    shop.add("a", 1, data="{broken")
+    shop.add("a", 2)
+    shop.add("b", 3)
+    for items, part in ((shop.stream.items[:2], (0, 2)), (shop.stream.items[2:], (1, 3))):
+        name = rscylla.slice_name("broker", *part)
+        publish = parking_messages(name, EventMessages(), letters)
+        consumer = rscylla.Consumer(name, lambda e, r, publish=publish: sent.extend(publish(e)))  # type: ignore[misc]
+        spec = rscylla.Spec(FakeStream(items), FakeCursorStore(), consumer, rscylla.StreamToHead(), key_slice=part)
+        with pytest.raises(rscylla.HeadReached):
+            rscylla.run(spec)
+    assert [m.key for m in sent] == [b"b"]
     assert letters_of(letters) == [("UnreadableEvent", 1), ("KeyParked", 2)]
 
 

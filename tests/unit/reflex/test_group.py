@@ -633,29 +633,14 @@ def test_the_fence_of_a_store_is_that_of_the_group(team: Team) -> None:
     )
 
 
-def test_dead_letters_of_former_slices_are_shown_by_who_has_their_keys(team: Team) -> None:
-    letters = Letters({"billing[3/4]": 2, "billing[0/16]": 5, "billing[5/8]": 1, "audit[3/4]": 7})
-    first = team.join("first", dead_letters=letters)
+def test_dead_letters_are_those_of_the_whole_consumer_whatever_the_slices(team: Team) -> None:
+    first = team.join("first", dead_letters=Letters({"billing": 2, "billing[3/4]": 5, "audit": 7}))
     team.until_held(8)
-    # What is counted when the slices have come.
-    team.until(lambda: first.samples("rscylla_dead_letters").get("billing[3/4]") == 2, "they are counted again")
-    shown = first.samples("rscylla_dead_letters")
-    assert shown == {slice_name("billing", index, 8): float(index == 5) for index in range(8)} | {
-        "billing[3/4]": 2,
-        "billing[0/16]": 5,
-    }
-    second = team.join("second")
+    team.until(lambda: first.samples("rscylla_dead_letters") == {"billing": 2}, "they are counted again")
+    assert {lane.dead_letters for lane in first.service.facts().lanes} == {2}
+    team.join("second")
     team.until_held(4, 4)
-    former = {"billing[3/4]": 6, "billing[0/16]": 0}  # by the slices in which they begin
-    for name, index in former.items():
-        has, lacks = (first, second) if index in first.held else (second, first)
-        if has is second:
-            continue  # it counts no letters
-        team.until(lambda: name in has.samples("rscylla_dead_letters"), f"{name} is shown")  # noqa: B023
-        assert name not in lacks.samples("rscylla_dead_letters")
-    gone = {name for name, index in former.items() if index not in first.held}
-    assert gone
-    team.until(lambda: not gone & set(first.samples("rscylla_dead_letters")), "no process shows what another has")
+    team.until(lambda: first.samples("rscylla_dead_letters") == {"billing": 2}, "they are counted again")
 
 
 class Letters:

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import threading
+import uuid
+from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
+from typing import Any
 
+import attrs
 import pytest
+from prometheus_client import CollectorRegistry
 
 from cursorstore import MemoryDeadLetters
+from rscylla._letters import DeadLetter
 from rscylla._timeuuid import datetime_of
-from rscylla.errors import ConfigError
+from rscylla.errors import ConfigError, HeadReached, LetterClaimed, Stopped
 from rscylla.event import Event, SimpleEvent
-from rscylla.reflex import Backoff, Consumer, Run, dead_letter, replay_letters
+from rscylla.options import StreamToHead
+from rscylla.reflex import (
+    Backoff,
+    Consumer,
+    Run,
+    Spec,
+    batch,
+    concurrent,
+    dead_letter,
+    replay_letters,
+    run,
+    slice_name,
+    slice_specs,
+)
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock
 
 QUICK = Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=2))
 
 
 def event(number: int, key: str) -> SimpleEvent:
     return SimpleEvent(f"e{number}", 2, f'{{"pk":"{key}"}}', datetime_of(1_790_000_000_000_000 + number))
+
+
+class TypedEvent(SimpleEvent):
+    """An event of a stream: its key is a value of Python, and not of JSON as that of a letter."""
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        return {"pk": uuid.UUID(super().key["pk"])}
 
 
 def key_of(event: Event) -> Hashable:
@@ -27,11 +55,18 @@ def key_of(event: Event) -> Hashable:
 class Worker:
     """A process with a consumer that fails on some events. *letters* outlive it."""
 
-    def __init__(self, letters: MemoryDeadLetters, *failing: str) -> None:
+    def __init__(
+        self,
+        letters: MemoryDeadLetters,
+        *failing: str,
+        part: tuple[int, int] = (0, 1),
+        park: Callable[[Event], Hashable] = key_of,
+    ) -> None:
         self.letters = letters
         self.failing = set(failing)
         self.done: list[str] = []
-        self.consumer = dead_letter(Consumer("c", self.handle), letters, retries=0, backoff=QUICK, park=key_of)
+        self.name = slice_name("c", *part)
+        self.consumer = dead_letter(Consumer(self.name, self.handle), letters, retries=0, backoff=QUICK, park=park)
 
     def handle(self, event: Event, run: object = None) -> None:
         if event.id in self.failing:
@@ -40,7 +75,7 @@ class Worker:
 
     def consume(self, *events: SimpleEvent) -> None:
         for one in events:
-            self.consumer.consume(one, Run("c"))
+            self.consumer.consume(one, Run(self.name, whole="c"))
 
     def dead(self) -> list[str]:
         return [letter.event.id for letter in self.letters.list_letters("c")]
@@ -122,6 +157,243 @@ def test_events_without_a_key_do_not_wait() -> None:
     for n in (1, 2):
         consumer.consume(event(n, "a"), Run("c"))
     assert [letter.event.id for letter in letters.list_letters("c")] == ["e1"]
+
+
+PARTS = [(0, 1), (0, 2), (3, 4), (0, 2), (5, 7)]
+
+
+def test_a_key_stays_parked_whatever_slices_the_consumer_is_cut_into() -> None:
+    letters = MemoryDeadLetters()
+    Worker(letters, "e1", part=(1, 3)).consume(event(1, "a"))
+    for number, part in enumerate(PARTS, 2):
+        worker = Worker(letters, part=part)
+        worker.consume(event(number, "a"), event(100 + number, "b"))
+        assert worker.done == [f"e{100 + number}"]
+    worker = Worker(letters, part=(0, 5))
+    assert worker.dead() == ["e1", "e2", "e3", "e4", "e5", "e6"]
+    assert replay_letters(letters, "c", worker.handle) == (6, 0)
+    worker.consume(event(7, "a"))
+    assert worker.done == ["e1", "e2", "e3", "e4", "e5", "e6", "e7"]
+
+
+def test_attempts_count_whatever_slices_the_consumer_is_cut_into() -> None:
+    letters, left = MemoryDeadLetters(), [1, 1]  # attempts until each process ends
+
+    for part in ((1, 3), (0, 2)):
+
+        def handle(one: Event, run: Run) -> None:
+            if not left[-1]:
+                left.pop()
+                raise KeyboardInterrupt
+            left[-1] -= 1
+            raise ValueError(one.id)
+
+        name = slice_name("c", *part)
+        consumer = dead_letter(Consumer(name, handle), letters, retries=5, backoff=QUICK)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.consume(event(1, "a"), Run(name, whole="c"))
+    assert letters.tries("c", event(1, "a")) == 2
+
+
+def test_a_run_tells_what_it_reads_a_slice_of() -> None:
+    class Sliced(FakeStream):
+        def sliced(self, index: int, count: int) -> FakeStream:
+            return FakeStream([event(1, "a")])
+
+    told = []
+
+    def make(name: str) -> Consumer:
+        return Consumer(name, lambda e, r: told.append((r.consumer, r.whole)), registry=CollectorRegistry())
+
+    for name, count in (("c", 1), ("c[eu]", 2), ("c[0/2]", 1), ("c[0/2]", 2)):
+        specs = slice_specs(name, count, Sliced([]), FakeCursorStore(), make, StreamToHead(), only=[0])
+        with pytest.raises(HeadReached):
+            run(specs[0])
+    assert told == [("c", "c"), ("c[eu][0/2]", "c[eu]"), ("c[0/2]", "c[0/2]"), ("c[0/2][0/2]", "c[0/2]")]
+
+
+def test_an_event_of_a_letter_that_is_delivered_again_waits_for_its_replay() -> None:
+    """A restart, a reslice, or a reset may deliver it again while somebody replays it."""
+    worker = Worker(MemoryDeadLetters(), "e1")
+    worker.consume(event(1, "a"), event(2, "a"))
+    before = list(worker.letters.list_letters("c"))
+    again = Worker(worker.letters)
+    again.consume(event(1, "a"), event(2, "a"), event(3, "a"))
+    assert (again.done, again.dead()) == ([], ["e1", "e2", "e3"])
+    assert list(worker.letters.list_letters("c"))[:2] == before
+
+
+@pytest.mark.parametrize(
+    "park",
+    [
+        lambda event: event.key["pk"],
+        lambda event: event.key["pk"].bytes,  # fails with the key of a letter, which is text
+        lambda event: (event.key["pk"], frozenset({"a", 1, event.foreign_id})),
+    ],
+)
+def test_keys_of_values_that_letters_keep_as_text_stay_parked_over_restarts(park: Callable[[Event], Hashable]) -> None:
+    letters, key = MemoryDeadLetters(), str(uuid.uuid4())
+    first, second = (TypedEvent(**attrs.asdict(event(n, key))) for n in (1, 2))
+    Worker(letters, "e1", park=park).consume(first)
+    worker = Worker(letters, park=park)
+    worker.consume(second)
+    assert (worker.done, worker.dead()) == ([], ["e1", "e2"])
+    assert key not in "".join(letter.park for letter in letters.list_letters())
+
+
+def test_a_letter_without_a_key_of_its_own_parks_by_its_event() -> None:
+    letters = MemoryDeadLetters()
+    dead_letter(Consumer("c", Worker(letters, "e1").handle), letters, retries=0).consume(event(1, "a"), Run("c"))
+    worker = Worker(letters)
+    worker.consume(event(2, "a"))
+    assert (worker.done, worker.dead()) == ([], ["e1", "e2"])
+
+
+def test_a_key_that_no_later_process_can_recognize_is_refused() -> None:
+    worker = Worker(MemoryDeadLetters(), "e1", park=lambda event: ("a", object()))
+    with pytest.raises(ConfigError, match="park= returned a object, which no later process can recognize"):
+        worker.consume(event(1, "a"))
+
+
+def run_of(consumer: Any, *events: Event) -> None:
+    spec = Spec(FakeStream(events), FakeCursorStore(), consumer, StreamToHead(), registry=CollectorRegistry())
+    with pytest.raises(HeadReached):
+        run(spec)
+
+
+def test_no_batch_has_an_event_of_a_parked_key() -> None:
+    worker, batches = Worker(MemoryDeadLetters(), "e1"), []
+
+    def fn(events: Any, run: object) -> None:
+        batches.append([event.id for event in events])
+        if "e1" in batches[-1]:
+            raise ValueError("the batch")
+
+    consumer = batch("c", fn, size=2, fallback=worker.consumer, registry=CollectorRegistry())
+    events = [event(n, "ab"[n % 2 == 0]) for n in range(1, 9)]
+    run_of(consumer, *events)
+    assert batches == [["e1", "e2"], ["e4"], ["e6"], ["e8"]]
+    assert (worker.done, worker.dead()) == (["e2"], ["e1", "e3", "e5", "e7"])
+
+
+def test_workers_that_run_side_by_side_do_not_pass_a_failing_event_of_their_key() -> None:
+    """The parked key is wider than the key by which events stay in order."""
+    letters, started, done = MemoryDeadLetters(), threading.Event(), list[str]()
+
+    def handle(one: Event, run: object) -> None:
+        if one.id == "e1":
+            started.wait(0.2)  # where e2 can begin, it does
+            raise ValueError(one.id)
+        started.set()
+        done.append(one.id)
+
+    inner = dead_letter(Consumer("c", handle), letters, retries=0, backoff=QUICK, park=lambda e: e.key["pk"][0])
+    run_of(concurrent(inner, workers=4), event(1, "a1"), event(2, "a2"), event(3, "b"), event(4, "a1"))
+    assert done == ["e3"]
+    assert [letter.event.id for letter in letters.list_letters("c")] == ["e1", "e2", "e4"]
+
+
+def test_a_process_that_has_lost_its_slice_puts_no_letter() -> None:
+    """The next holder has handled the event and later ones: a letter of it now would bring an old value back."""
+    letters = MemoryDeadLetters()
+    one = Run("c")
+    event_one = event(1, "a")
+    letters.set_tries("c", event_one, 5)  # it has ended the process again and again
+    one.stop.set()
+    with pytest.raises(Stopped):
+        dead_letter(Consumer("c", lambda e, r: None), letters, retries=0, park=key_of).consume(event_one, one)
+    assert list(letters.list_letters("c")) == []
+
+
+def test_two_replays_at_a_time_handle_each_event_once_and_in_order() -> None:
+    worker = Worker(MemoryDeadLetters(), "e1")
+    worker.consume(event(1, "a"), event(2, "a"), event(3, "b"))
+    others: list[tuple[int, int]] = []
+    handled: list[tuple[str, str]] = []
+
+    def handle(one: Event) -> None:
+        if one.id == "e1":
+            others.append(replay_letters(worker.letters, "c", lambda e: handled.append(("other", e.id))))
+        handled.append(("first", one.id))
+
+    worker.letters.put(DeadLetter.of("c", event(3, "b"), ValueError(), attempts=1, failed_at=datetime_of(0)))
+    assert replay_letters(worker.letters, "c", handle) == (2, 0)
+    assert others == [(1, 2)]
+    assert handled == [("other", "e3"), ("first", "e1"), ("first", "e2")]
+
+
+def test_what_was_resolved_since_it_was_listed_is_not_handled() -> None:
+    worker = Worker(MemoryDeadLetters(), "e1")
+    worker.consume(event(1, "a"), event(2, "a"), event(3, "a"))
+
+    def handle(one: Event) -> None:
+        worker.handle(one)
+        for letter in worker.letters.list_letters("c"):
+            if letter.event.id == "e2":
+                worker.letters.resolve_letter(letter, "discarded", reason="known")
+
+    worker.failing.clear()
+    assert replay_letters(worker.letters, "c", handle) == (2, 0)
+    assert worker.done == ["e1", "e3"]
+
+
+def test_nobody_discards_what_is_being_replayed() -> None:
+    worker = Worker(MemoryDeadLetters(), "e1")
+    worker.consume(event(1, "a"))
+
+    def handle(one: Event) -> None:
+        [letter] = worker.letters.list_letters("c")
+        with pytest.raises(LetterClaimed, match="being replayed or resolved since"):
+            worker.letters.resolve_letter(letter, "discarded", reason="known")
+
+    assert replay_letters(worker.letters, "c", handle) == (1, 0)
+
+
+def test_an_event_that_a_replay_has_found_is_not_consumed_as_well() -> None:
+    """It became a letter just before the replay of those before it ended, and the replay goes on with it."""
+
+    class Racing(MemoryDeadLetters):
+        racing = False
+
+        def put(self, letter: DeadLetter) -> None:
+            super().put(letter)
+            if self.racing:
+                [first, second] = self.list_letters("c")
+                self.resolve_letter(first, "replayed", reason="replayed")
+                self.claim_letter(second, "the replay")
+
+    letters = Racing()
+    worker = Worker(letters, "e1")
+    worker.consume(event(1, "a"))
+    letters.racing = True
+    worker.consume(event(2, "a"))
+    assert (worker.done, worker.dead()) == ([], ["e2"])
+
+
+def test_a_replay_that_died_holds_its_letter_for_a_while() -> None:
+    clock = ManualClock(1_790_000_000_000_000)
+    letters = MemoryDeadLetters(clock=clock)
+    worker = Worker(letters, "e1")
+    worker.consume(event(1, "a"))
+    [letter] = letters.list_letters("c")
+    letters.claim_letter(letter, "the one that died")
+    assert replay_letters(letters, "c", lambda e: None) == (0, 1)
+    clock.advance(31)
+    assert replay_letters(letters, "c", lambda e: None) == (1, 0)
+
+
+def test_a_replay_of_some_letters_tells_which_it_left_out() -> None:
+    worker = Worker(MemoryDeadLetters(), "e1", "e2")
+    worker.consume(event(1, "a"), event(2, "b"), event(3, "a"), event(4, "b"))
+    told: list[tuple[str, str]] = []
+
+    def tell(letter: DeadLetter, error: Exception | None) -> None:
+        told.append((letter.event.id, type(error).__name__))
+
+    worker.failing.clear()
+    found = replay_letters(worker.letters, "c", worker.handle, only={"e2", "e3", "e4"}, told=tell)
+    assert (found, worker.done, worker.dead()) == ((2, 1), ["e2", "e4"], ["e1", "e3"])
+    assert told == [("e2", "NoneType"), ("e4", "NoneType"), ("e3", "KeyParked")]
 
 
 def test_letters_that_cannot_be_listed_park_nothing() -> None:

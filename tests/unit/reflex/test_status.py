@@ -21,7 +21,7 @@ from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._letters import DeadLetter
 from rscylla._timeuuid import datetime_of
 from rscylla.event import SimpleEvent
-from rscylla.reflex import CircuitBreaker, Consumer, Spec
+from rscylla.reflex import CircuitBreaker, Consumer, Spec, slice_of
 from rscylla.reflex._meters import meters_for
 from rscylla.reflex.service import Restarts, Service, _letter_counts, _status
 from rscylla.reflex.service._history import EVERY_S, NOTES, POINTS, History
@@ -37,7 +37,10 @@ SECRET = "4111 1111 1111 1111"
 
 
 def lane(name: str = "billing", **more: Any) -> LaneFacts:
-    return LaneFacts(**({"consumer": name, "source": "shop.orders", "state": "streaming"} | more))
+    base, fast, _ = name.partition("[fast]")
+    consumer, *part = slice_of(base)
+    told = {"source": "shop.orders", "state": "streaming", "part_of": consumer + fast, "key_slice": tuple(part)}
+    return LaneFacts(name, **(told | more))
 
 
 def facts(*lanes: LaneFacts, **more: Any) -> Facts:
