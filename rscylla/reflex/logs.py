@@ -94,7 +94,21 @@ class JsonFormatter(logging.Formatter):
             line["error"] = record.exc_info[0].__qualname__
             if self._tracebacks:
                 line["traceback"] = self.formatException(record.exc_info)
-        try:
-            return json.dumps(line, default=str, ensure_ascii=False)
-        except (TypeError, ValueError):  # a key that is not a string, or a value that contains itself
-            return json.dumps({name: str(value) for name, value in line.items()}, ensure_ascii=False)
+        members = ", ".join([f"{json.dumps(str(name))}: {_json_of(value)}" for name, value in line.items()])
+        # Half of a surrogate pair is no text of a file; its escape is JSON.
+        return f"{{{members}}}".encode("utf-8", "backslashreplace").decode()
+
+
+def _json_of(value: Any) -> str:
+    """Return *value* as JSON: of what JSON has no form for, its text."""
+    try:
+        return json.dumps(value, default=_text, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # a key that is not a string, infinity, or a value in itself
+        return json.dumps(_text(value), ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a record is not lost for an object that cannot be shown
+        return f"<{type(value).__qualname__}>"

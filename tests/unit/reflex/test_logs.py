@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from logging.handlers import QueueHandler
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -116,6 +117,35 @@ def test_what_json_cannot_hold_becomes_text_and_the_record_stays(logger: logging
     logger.warning("billed", extra={"sums": {(1, "EUR"): 2}, "ring": ring})
     line = json.loads(handler.lines[0])
     assert (line["message"], line["sums"], line["ring"]) == ("billed", "{(1, 'EUR'): 2}", "[[...]]")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (float("inf"), "inf"),
+        ([1, float("nan")], "[1, nan]"),
+        ({"a": -float("inf")}, "{'a': -inf}"),
+        ("half \ud83d", "half \ud83d"),
+        ({"\udc80": 1}, {"\udc80": 1}),
+        (type("Broken", (), {"__str__": lambda _: 1 / 0})(), "<Broken>"),
+    ],
+)
+def test_each_line_is_json_of_the_standard_and_can_be_written(
+    logger: logging.Logger, tmp_path: Path, value: Any, shown: Any
+) -> None:
+    handler = logging.FileHandler(tmp_path / "log", encoding="utf-8")
+    handler.setFormatter(JsonFormatter())
+    logger.addHandler(handler)
+    logger.warning("ünpaid %s", "\udcff", extra={"value": value, "amount": 3})
+    handler.close()
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    [text] = (tmp_path / "log").read_text("utf-8").splitlines()
+    line = json.loads(text, parse_constant=refuse)
+    assert (line["message"], line["value"], line["amount"]) == ("ünpaid \udcff", shown, 3)
+    assert "ü" in text
 
 
 def test_a_record_keeps_what_it_was_given(logger: logging.Logger) -> None:
