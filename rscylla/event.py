@@ -79,9 +79,13 @@ class LogMark:
         if "log" not in fields:
             return None
         log, is_start, ttl_s = bytes.fromhex(fields["log"]), fields.get("start", False), fields.get("ttl")
-        if len(log) != 16 or not isinstance(is_start, bool) or (ttl_s is not None and not 0 <= int(ttl_s) == ttl_s):
+        if (
+            len(log) != 16
+            or not isinstance(is_start, bool)
+            or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0))
+        ):
             raise ValueError("log, start and ttl of a point are 32 hex digits, true, and seconds")
-        return cls(log, is_start, None if ttl_s is None else int(ttl_s))
+        return cls(log, is_start, ttl_s)
 
     def __str__(self) -> str:
         """Return the end of the JSON of a point."""
@@ -155,10 +159,10 @@ class EventID:
         if version == 1:
             return cls(generation_us // 1000, time_us)
         # A point, not a row: "" for both is what __str__ writes.
-        if not stream_id and not stream_time and seq == 0:
+        if not stream_id and not stream_time and type(seq) is int and seq == 0:
             return cls(generation_us // 1000, time_us, mark=mark)
         # cdc$batch_seq_no is an int of CQL, below 2**31.
-        if len(stream_id) != 16 or len(stream_time) != 16 or not isinstance(seq, int) or not 0 <= seq < 2**31:
+        if len(stream_id) != 16 or len(stream_time) != 16 or type(seq) is not int or not 0 <= seq < 2**31:
             raise InvalidCursor("the cursor names only part of a row; stream_id and stream_time are 16 bytes each")
         return cls(generation_us // 1000, time_us, stream_id, stream_time, seq)
 
