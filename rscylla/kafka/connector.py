@@ -38,7 +38,7 @@ from .properties import Properties
 from .publisher import KafkaPublisher
 from .snapshot import Mode, Snapshots, lane_names, snapshot_name
 from .stores import scylla_context
-from .topics import Topics
+from .topics import Topics, is_topic
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -60,7 +60,10 @@ MAX_BYTES: Final = 64 << 20
 LEAST_BYTES: Final = 1 << 20
 LOOK_S: Final = 0.25
 LETTER_BYTES: Final = 500_000
-"""Larger keys and values are left out of dead letters, which must fit where the record did not."""
+"""What is more, of key, value, and headers in this order, is left out of dead letters, so that they fit."""
+
+TOPIC_LETTERS: Final = 1000
+"""A dead letter has so many letters of a topic's name, which may be one that Kafka does not take."""
 
 
 def consumer_name(properties: Properties, keyspace: str, table: str) -> str:
@@ -150,6 +153,7 @@ class Connector:
     def __attrs_post_init__(self) -> None:
         self.properties.require()
         DebeziumMessages(self.properties)  # raises what is wrong with them
+        self._dead_letter()
         self._start = self._start_of(self.properties.text("rscylla.start"))
         if self.properties.exactly_once and (self.publisher is not None or self.store_of is not None):
             raise ConfigError(
@@ -486,9 +490,11 @@ class Connector:
         if self.properties.text("errors.tolerance").lower() != "all":
             return None
         topic = self.properties.text("errors.deadletterqueue.topic.name")
+        if topic and not is_topic(topic):
+            raise ConfigError(f"errors.deadletterqueue.topic.name is {topic!r}, which Kafka does not take as a topic")
 
         def dead(message: Message, why: str) -> Message | None:
-            log.warning("a record for topic %s can never be sent: %s", message.topic, why)
+            log.warning("a record is passed over: %s", why)
             return letter_of(message, topic, why) if topic else None
 
         return dead
@@ -536,11 +542,15 @@ def letter_of(message: Message, topic: str, why: str) -> Message:
 
     Headers are named as those of Kafka Connect's dead letters.
     """
-    key, value = ((part if len(part or b"") <= LETTER_BYTES else None) for part in (message.key, message.value))
+    left = LETTER_BYTES
+    key = message.key if len(message.key or b"") <= left else None
+    left -= len(key or b"")
+    value = message.value if len(message.value or b"") <= left else None
+    left -= len(value or b"")
     size = sum(len(name) + len(value or b"") for name, value in message.headers)
-    headers = message.headers if size <= LETTER_BYTES else ()
+    headers = message.headers if size <= left else ()
     told = {
-        "__connect.errors.topic": message.topic,
+        "__connect.errors.topic": message.topic[:TOPIC_LETTERS],
         "__connect.errors.exception.message": why,
         "rscylla.errors.value.bytes": str(len(message.value or b"")),
     }

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ..abc import Message, PublishDone
 from ..clock import Stop
-from ..errors import ConfigError, LeaseLost, PublishFailed, PublishRejected, RscyllaError
+from ..errors import ConfigError, LeaseLost, PublishFailed, RscyllaError
 from .answers import NEVER, Tally
 from .publisher import BUSY_S, DEFAULTS, IDLE_S, KafkaPublisher
 
@@ -156,21 +156,23 @@ class TransactionalPublisher(KafkaPublisher):
     def publish(self, messages: Sequence[Message], done: PublishDone) -> None:
         """Pass *messages* to librdkafka, in the transaction that is open, or in a new one."""
         if self._server == threading.get_ident():  # a callback: the commit waits for it
-            self._publish(messages, done)
+            super().publish(messages, done)
             return
         with self._entered():
-            self._publish(messages, done)
+            super().publish(messages, done)
 
-    def _publish(self, messages: Sequence[Message], done: PublishDone) -> None:
-        at = next((i for i, m in enumerate(messages) if m[:3] in self._known), None) if self._known else None
-        taken = messages if at is None else messages[:at]
-        if taken or at is None:
-            super().publish(taken, done)
-        if at is not None:
-            why = self._known[messages[at][:3]]
-            raise PublishRejected(f"a record for topic {messages[at].topic} can never be sent: {why}", index=at)
+    def _pass_on(self, messages: Sequence[Message], done: PublishDone) -> None:
+        self._open()  # after topics were created, which may take longer than a transaction
+        super()._pass_on(messages, done)
         self._records += len(messages)
         self._bytes += sum(len(m.key or b"") + len(m.value or b"") for m in messages)
+
+    def _first_refused(self, messages: Sequence[Message]) -> tuple[int, str] | None:
+        found = super()._first_refused(messages)
+        for index, message in enumerate(messages[: None if found is None else found[0]] if self._known else ()):
+            if (why := self._known.get(message[:3])) is not None:
+                return index, f"a record for topic {message.topic} can never be sent: {why}"
+        return found
 
     def flush(self, timeout_s: float) -> bool:
         """Commit what was published, at most *timeout_s* seconds; return whether it is committed.
@@ -445,14 +447,12 @@ class TransactionalPublisher(KafkaPublisher):
         self._connect({**self._config}).purge()  # librdkafka checks it
         return _NoProducer()
 
-    def _ready(self, messages: Sequence[Message]) -> None:
+    def _ready(self) -> None:
         if self._closed:
             raise ConfigError("this publisher is closed; create another one")
         self.check()
         if not self._is_alive:
             self.begin()
-        self._prepare_topics(messages)
-        self._open()
 
     def _renew(self) -> None:
         """Do nothing: ``begin`` does."""

@@ -13,6 +13,7 @@ from ..abc import Message, PublishDone
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
 from .answers import NEVER, UNSURE, Answer, Tally
+from .topics import NO_TOPIC, is_topic
 
 __all__ = ["DEFAULTS", "KafkaPublisher"]
 
@@ -29,6 +30,8 @@ DEFAULTS: Final[dict[str, Any]] = {
     "max.in.flight.requests.per.connection": 1,
     # A broker that is down is waited for: a record that timed out would be overtaken by the next one of its key.
     "message.timeout.ms": 0,
+    # As the Java producer, whose limit of a record this is. librdkafka's own is 1,000,000.
+    "message.max.bytes": 1_048_576,
     # As the Java producer, so that keys stay in the partitions in which the connector put them.
     "partitioner": "murmur2_random",
     "linger.ms": 5,
@@ -111,7 +114,15 @@ class KafkaPublisher:
         if not messages:
             done(None)
             return
-        self._ready(messages)
+        self._ready()
+        refused = self._first_refused(messages)
+        if refused is None or refused[0]:
+            self._pass_on(messages if refused is None else messages[: refused[0]], done)
+        if refused is not None:
+            index, why = refused
+            raise PublishRejected(why, index=index)
+
+    def _pass_on(self, messages: Sequence[Message], done: PublishDone) -> None:
         with self._lock:
             producer, is_apart, abandoned = self._producer, self._apart_until is not None, self._abandoned
             self._calls += 1
@@ -262,18 +273,28 @@ class KafkaPublisher:
             self._trouble = f"Kafka does not answer: {error.str()}"
         log.log(logging.WARNING if known else logging.INFO, "Kafka: %s", error.str())
 
-    def _ready(self, messages: Sequence[Message]) -> None:
-        """Prepare each topic, and begin another producer if the last one ended."""
+    def _ready(self) -> None:
+        """Begin another producer if the last one ended."""
         if self._closed:
             raise ConfigError("this KafkaPublisher is closed; create another one")
         self._renew()
-        self._prepare_topics(messages)
 
-    def _prepare_topics(self, messages: Sequence[Message]) -> None:
-        if self._prepare is not None:
-            for topic in {message.topic for message in messages} - self._prepared:
-                self._prepare(topic)
-                self._prepared.add(topic)
+    def _first_refused(self, messages: Sequence[Message]) -> tuple[int, str] | None:
+        """Prepare topics; return the first record whose topic Kafka forbids, and why, or None."""
+        if {message.topic for message in messages} <= self._prepared:
+            return None
+        for index, message in enumerate(messages):
+            if message.topic in self._prepared:
+                continue
+            if not is_topic(message.topic):  # the name may be a value of a row, so it is not told
+                return index, NO_TOPIC
+            try:
+                if self._prepare is not None:
+                    self._prepare(message.topic)
+            except PublishRejected as error:
+                return index, str(error)
+            self._prepared.add(message.topic)
+        return None
 
     def _renew(self) -> None:
         """Begin another producer if a fatal error or a refused request ended this one."""

@@ -13,15 +13,26 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ..debezium import java_pattern
-from ..errors import ConfigError, PublishFailed
+from ..errors import ConfigError, PublishFailed, PublishRejected
 from .properties import Properties, words
 
-__all__ = ["TopicSettings", "Topics"]
+__all__ = ["NO_TOPIC", "TopicSettings", "Topics", "is_topic"]
 
 log = logging.getLogger("rscylla.kafka")
 
 TIMEOUT_S: Final = 30.0
 OPTIONAL_TIMEOUT_S: Final = 5.0
+
+
+NO_TOPIC: Final = (
+    "a record can never be sent: the name of its topic has more than ASCII letters, digits, '.', '_' and '-', or is "
+    "empty, '.', '..', or longer than 249"
+)
+
+
+def is_topic(name: str) -> bool:
+    """Return whether Kafka takes *name* as that of a topic."""
+    return re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) is not None and name not in (".", "..")
 
 
 @attrs.frozen
@@ -96,6 +107,7 @@ class Topics:
         themselves when the first record comes.
 
         Raises:
+            PublishRejected: Kafka forbids the name, such as one that differs from another by ``.`` and ``_`` only.
             PublishFailed: Kafka does not answer, or refuses.
         """
         settings = self.settings_of(topic)
@@ -111,6 +123,8 @@ class Topics:
             found = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
             if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
+            if found.code() == KafkaError.TOPIC_EXCEPTION:
+                raise PublishRejected(f"a record can never be sent: topic {topic}: {found.str()}") from error
             if self.required or found.code() not in _LEFT_TO_BROKERS:
                 raise PublishFailed(f"topic {topic} cannot be created: {found.str()}") from error
             log.warning("topic %s is left to the brokers to create: %s", topic, found.str())

@@ -323,6 +323,54 @@ def test_a_letter_has_what_fits() -> None:
     assert (letter.topic, letter.key, letter.value, letter.headers[0]) == ("dead", b"k", b"v", ("h", b"1"))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "headers", "has"),
+    [
+        (400_000, 90_000, 9_000, (True, True, True)),
+        (400_000, 90_000, 90_000, (True, True, False)),
+        (400_000, 400_000, 9_000, (True, False, True)),
+        (600_000, 400_000, 9_000, (False, True, True)),
+        (600_000, 600_000, 600_000, (False, False, False)),
+    ],
+)
+def test_a_letter_as_a_whole_fits(key: int, value: int, headers: int, has: tuple[bool, ...]) -> None:
+    letter = letter_of(Message("t" * 10**6, b"k" * key, b"v" * value, (("h", b"x" * headers),)), "dead", "no")
+    assert (letter.key is not None, letter.value is not None, letter.headers[0][0] == "h") == has
+    assert sum(len(part or b"") for part in (letter.key, letter.value, *dict(letter.headers).values())) < 510_000
+
+
+@pytest.mark.parametrize("creation", [{}, {"auto_create_topics_enable": "true"}])
+def test_a_topic_that_kafka_forbids_is_tolerated_as_told(
+    session: rscylla.Session, kafka: MockKafka, creation: dict[str, str]
+) -> None:
+    route = {
+        "transforms": "unwrap",
+        "transforms_unwrap_type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms_unwrap_route.by.field": "v",
+        "cdc_output_format": "advanced",
+        "cdc_include_after": "full",
+        "errors_tolerance": "all",
+        "errors_deadletterqueue_topic_name": "dead",
+    }
+    create(session, "items", ", 'postimage': true")
+    for number, topic in enumerate(("fine", "not fine", "other")):
+        session.execute("INSERT INTO shop.items (id, v) VALUES (%s, %s)", (number, topic))
+    bench = Bench(session, kafka, **route, **creation).start()
+    try:
+        eventually(lambda: [len(kafka.read(topic)) for topic in ("fine", "other", "dead")] == [1, 1, 1], LONG_S)
+    finally:
+        bench.end()
+    assert (bench.error, bench.code) == (None, 0)
+    [letter] = kafka.read("dead")
+    assert json.loads(letter.key or b"") == {"id": 1}
+    assert dict(letter.headers)["__connect.errors.topic"] == b"not fine"
+
+
+def test_the_topic_of_dead_letters_is_one_that_kafka_takes(session: rscylla.Session, kafka: MockKafka) -> None:
+    with pytest.raises(ConfigError, match=r"errors\.deadletterqueue\.topic\.name is 'dead letters'"):
+        Bench(session, kafka, errors_tolerance="all", errors_deadletterqueue_topic_name="dead letters").start()
+
+
 def test_what_kafka_does_not_allow_yet_is_tried_again(bench: Bench) -> None:
     bench.kafka.create("demo.shop.items", 1)
     bench.kafka.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)

@@ -15,6 +15,7 @@ from waiting import eventually
 from rscylla.abc import Message, Publisher
 from rscylla.errors import ConfigError, PublishFailed, PublishRejected
 from rscylla.kafka import KafkaPublisher
+from rscylla.kafka.exactly import TransactionalPublisher
 from rscylla.testing.contracts import PublisherContract
 
 LONG_S = 60.0
@@ -317,3 +318,55 @@ def test_topics_are_prepared_once_before_their_first_record(kafka: MockKafka) ->
 def test_a_wrong_configuration_is_refused(config: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why.replace(".", r"\.")):
         KafkaPublisher(config)
+
+
+# ---------------------------------------------------------------- what Kafka does not take
+
+
+def publishers(kafka: MockKafka, prepare: Any) -> list[KafkaPublisher]:
+    config = {"bootstrap.servers": kafka.servers, "log_level": 2}
+    return [KafkaPublisher(config, prepare=prepare), TransactionalPublisher(config, "me", prepare=prepare)]
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a b", "ä", "a/b", "a\n", "a\0b", "x" * 250])
+def test_a_topic_whose_name_kafka_forbids_refuses_its_record_alone(kafka: MockKafka, topic: str) -> None:
+    prepared: list[str] = []
+    for publisher in publishers(kafka, prepared.append):
+        with publisher:
+            before, after = Outcome(), Outcome()
+            given = [Message("t", b"k", b"1"), Message(topic, b"k", b"2"), Message("u", b"k", b"3")]
+            with pytest.raises(PublishRejected, match="the name of its topic") as caught:
+                publisher.publish(given, before)
+            assert caught.value.index == 1
+            with pytest.raises(PublishRejected) as caught:
+                publisher.publish(given[1:], Outcome())
+            assert caught.value.index == 0
+            assert not topic or len(topic) < 3 or topic not in str(caught.value)  # it may be a value of a row
+            publisher.publish(given[2:], after)
+            assert publisher.flush(LONG_S)
+            assert (before.wait(), after.wait()) == (None, None)
+    assert prepared == ["t", "u"] * 2
+    assert [m.value for m in kafka.read("t")] == [b"1"] * 2
+
+
+def test_a_topic_that_cannot_be_created_by_its_name_refuses_its_record_alone(kafka: MockKafka) -> None:
+    def prepare(topic: str) -> None:
+        if topic == "a_b":
+            raise PublishRejected("a record can never be sent: topic a_b: it collides with a.b")
+
+    for publisher in publishers(kafka, prepare):
+        with publisher, pytest.raises(PublishRejected, match=r"collides with a\.b") as caught:
+            publisher.publish([Message("a.b", b"k", b"1"), Message("a_b", b"k", b"2")], Outcome())
+        assert caught.value.index == 1
+
+
+@pytest.mark.parametrize("size", [999_900, 1_000_000, 1_048_494])
+def test_a_record_that_the_java_producer_takes_is_taken(kafka: MockKafka, size: int) -> None:
+    """It takes 1,048,576 bytes with key, headers, and 82 bytes of its own."""
+    message = Message("large", b"k" * 10, b"x" * (size - 20), (("h" * 5, b"y" * 5),))
+    for publisher in publishers(kafka, None):
+        with publisher:
+            outcome = Outcome()
+            publisher.publish([message], outcome)
+            assert publisher.flush(LONG_S)
+            assert outcome.wait() is None
