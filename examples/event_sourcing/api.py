@@ -128,7 +128,7 @@ def _orders(shop: Shop) -> APIRouter:
         if view is None:
             raise Problem(404, "not-found", "Not found", "there is no such order, or no query shows it yet")
         response.headers["ETag"] = f'"{view.version}"'
-        return models.OrderShown.of(view)
+        return models.OrderShown.of(view).model_copy(update={"tracking_number": shop.tracking_number(order_id)})
 
     @router.get("/orders/{order_id}/events")
     def get_events(order_id: Id) -> list[models.EventShown]:

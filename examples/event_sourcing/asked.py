@@ -54,7 +54,11 @@ def _asked(
         str | None, Header(max_length=200, description="Kept with the events, and with all that follows from them.")
     ] = None,
     x_user: Annotated[
-        str, Header(max_length=200, description="Who asks. A proxy that logs people in sets it, and strips their own.")
+        str,
+        Header(
+            max_length=200,
+            description="The id of who asks, no name: it is stored in the clear. A proxy that logs people in sets it.",
+        ),
     ] = "",
 ) -> Asked:
     command_id = idempotency_key or str(uuid.uuid4())

@@ -74,7 +74,7 @@ class ItemsBody(Body):
 
 class AmountBody(Body):
     amount: Cents
-    reference: Needed = Field(description="Of the payment, at the provider.")
+    reference: Needed = Field(description="The id of the payment at the provider; it is kept in the clear.")
 
 
 class ShipBody(Body):
@@ -181,8 +181,8 @@ class OrderShown(BaseModel):
     updated_at: datetime
     payment_due_at: datetime | None
     carrier: str
-    tracking_number: str
-    cancelled_because: str
+    tracking_number: str = Field(default="", description="Where a single order is asked for; empty once forgotten.")
+    cancelled_because: str = Field(description="`on request`, or `not paid in time`; empty if it is not cancelled.")
 
     @classmethod
     def of(cls, view: OrderView) -> OrderShown:

@@ -303,6 +303,11 @@ class Shop:
         """Return the stream of an order."""
         return list(self.store.read(AggregateID(orders.NAME, order_id)))
 
+    def tracking_number(self, order_id: str) -> str:
+        """Return the tracking number of an order, made of its events: no read model has it. "" if there is none."""
+        order: orders.Order = self._orders.load(order_id).state
+        return order.tracking_number
+
     def customer(self, customer_id: str) -> tuple[int, customers.Customer]:
         """Return the version and the state of a customer.
 

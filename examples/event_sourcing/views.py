@@ -30,7 +30,10 @@ __all__ = ["OrderView", "advance"]
 
 @attrs.frozen
 class OrderView:
-    """An order as its events up to ``version`` tell it. Times are those of the events, so a rebuild keeps them."""
+    """An order as its events up to ``version`` tell it. Times are those of the events, so a rebuild keeps them.
+
+    Nothing personal is in it: a read model is a copy, which forgetting a customer does not reach.
+    """
 
     order_id: str
     customer_id: str
@@ -44,7 +47,6 @@ class OrderView:
     updated_at: datetime
     payment_due_at: datetime | None = None
     carrier: str = ""
-    tracking_number: str = ""
     cancelled_because: str = ""
 
 
@@ -72,7 +74,6 @@ def advance(view: OrderView | None, envelope: Envelope[OrderEvent]) -> OrderView
             changed,
             payment_due_at=view.payment_due_at,
             carrier=view.carrier,
-            tracking_number=view.tracking_number,
             cancelled_because=view.cancelled_because,
         )
     match event:
@@ -80,10 +81,10 @@ def advance(view: OrderView | None, envelope: Envelope[OrderEvent]) -> OrderView
             return attrs.evolve(changed, payment_due_at=due)
         case OrderPaid():
             return attrs.evolve(changed, payment_due_at=None)
-        case OrderShipped(carrier=carrier, tracking_number=number):
-            return attrs.evolve(changed, carrier=carrier, tracking_number=number)
-        case OrderCancelled(reason=reason):
-            return attrs.evolve(changed, payment_due_at=None, cancelled_because=reason)
+        case OrderShipped(carrier=carrier):
+            return attrs.evolve(changed, carrier=carrier)
+        case OrderCancelled(cause=cause):
+            return attrs.evolve(changed, payment_due_at=None, cancelled_because=cause.value)
         case OrderCreated() | OrderItemsUpdated() | OrderDelivered():
             return changed
         case _:

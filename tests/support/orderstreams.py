@@ -28,10 +28,10 @@ DUE = START + timedelta(minutes=30)
 
 PATH: Sequence[OrderEvent] = (
     OrderCreated("anna", (TEA,), "EUR"),
-    OrderItemsUpdated((TEA, TEA), ""),
+    OrderItemsUpdated((TEA, TEA), "anna", ""),
     OrderConfirmed(DUE),
     OrderPaid(1800, "pay-1"),
-    OrderShipped("DHL", "JD01"),
+    OrderShipped("DHL", "anna", "JD01"),
     OrderDelivered("anna", "A. Berg"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ pytest.importorskip("confluent_kafka", reason="pip install 'rscylla[kafka]'")
 from cassandra import OperationTimedOut
 from cassandra.cluster import NoHostAvailable
 from confluent_kafka import Consumer
+from eventshapes import found_in
+from everywhere import all_tables
 from mockkafka import MockKafka
 from runningshop import RunningShop, running_shop
 
@@ -284,6 +287,83 @@ def test_events_reach_the_broker_in_order_and_hold_nothing_personal(shop: Runnin
     assert dict(mine[0].headers())["type"] == b"OrderCreated"
     assert b"Anna" not in b"".join(one.value() for one in records)
     assert b"A. Berg" not in b"".join(one.value() for one in records)
+
+
+def test_nothing_that_people_write_is_left_anywhere_once_their_customer_is_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    texts = iter(f"Secret-{n:02d}-{uuid.uuid4().hex}" for n in range(100))
+    secrets: list[str] = []
+
+    def secret() -> str:
+        secrets.append(next(texts))
+        return secrets[-1]
+
+    def address() -> dict[str, str]:
+        return {"street": secret(), "city": secret(), "postal_code": secret(), "country": "SE"}
+
+    with caplog.at_level(logging.DEBUG), running_shop(snapshot_every=2, pay_within=timedelta(hours=1)) as shop:
+        name = {"first_name": secret(), "last_name": secret()}
+        shop.do("POST", "/api/customers", {"customer_id": "eve", "email": f"{secret()}@x", "phone": secret(), **name})
+        for method, path, body in (
+            ("PUT", "profile", {"first_name": secret(), "last_name": secret()}),
+            ("PUT", "email", {"email": f"{secret()}@x"}),
+            ("PUT", "phone", {"phone": secret()}),
+            ("POST", "addresses", address() | {"address_id": "home"}),
+            ("PUT", "addresses/home", address()),
+            ("POST", "payment-methods", {"method_id": "card", "token": secret()}),
+            ("POST", "suspend", {"reason": secret()}),
+            ("POST", "reactivate", {"notes": secret()}),
+        ):
+            shop.do(method, f"/api/customers/eve/{path}", body)
+        orders = []
+        for last in ("deliver", "cancel"):
+            order = shop.do("POST", "/api/orders", {"customer_id": "eve", "items": CUPS})["id"]
+            orders.append(order)
+            items = [{"product_id": "cup", "quantity": 1}]
+            shop.do("PUT", f"/api/orders/{order}/items", {"items": items, "reason": secret()})
+            number = secret()
+            for step, body in (
+                ("confirm", None),
+                ("pay", {"amount": 900, "reference": "pay-1"}),
+                ("ship", {"carrier": "DHL", "tracking_number": number}),
+                (
+                    last,
+                    {"signed_by": secret()} if last == "deliver" else {"reason": secret(), "cancelled_by": secret()},
+                ),
+            ):
+                shop.do("POST", f"/api/orders/{order}/{step}", body)
+            assert shop.get(f"/api/orders/{order}")["tracking_number"] == number
+        shop.do("POST", "/api/customers/eve/deactivate", {"reason": secret()})
+        assert shop.get("/api/orders?status=cancelled")[0]["cancelled_because"] == "on request"
+        shop.shop.forget("eve")
+
+        records = b"".join(one.value() for one in published(shop, 12 + 10))
+        answers = [shop.get(f"/api/orders/{order}{path}") for order in orders for path in ("", "/events")]
+        answers += [shop.get(path) for path in ("/api/customers/eve", "/api/orders?customer_id=eve", "/api/operations")]
+        written = all_tables(shop.session, "shop") + records + json.dumps(answers).encode()
+    assert found_in(written + caplog.text.encode(), secrets) == []
+
+
+def published(shop: RunningShop, count: int) -> list[Any]:
+    """Return the records of all topics, once there are *count*."""
+    consumer = Consumer(
+        {"bootstrap.servers": shop.servers, "group.id": str(uuid.uuid4()), "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["shop.orders", "shop.customers"])
+    records: list[Any] = []
+
+    def arrived() -> bool:
+        found = consumer.poll(0.1)
+        if found is not None and found.error() is None:
+            records.append(found)
+        return len(records) >= count
+
+    try:
+        shop.until(arrived, f"{count} records")
+    finally:
+        consumer.close()
+    return records
 
 
 def test_an_event_that_cannot_be_read_is_set_aside_with_those_behind_it_and_replayed(shop: RunningShop) -> None:

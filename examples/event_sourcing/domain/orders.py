@@ -2,6 +2,9 @@
 
 An event has no time of its own: its envelope says when it was recorded, and a replay does not change that. The one time
 in here, ``payment_due_at``, is a promise to the customer, made when the order is confirmed.
+
+What people write, such as a reason, and what leads to a person, such as a tracking number, is sealed with the key of
+the customer, and forgotten with it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ __all__ = [
     "EVENTS",
     "INITIAL",
     "NAME",
+    "CancelCause",
     "CancelOrder",
     "CancelUnpaidOrder",
     "ConfirmOrder",
@@ -51,9 +55,6 @@ NAME = "order"
 MAX_ITEMS = 100
 """Bounds the size of an event: a CDC log and a broker copy all of it."""
 
-NOT_PAID = "not paid in time"
-"""The reason of a cancellation that nobody asked for."""
-
 
 class OrderStatus(StrEnum):
     CREATED = "created"
@@ -62,6 +63,13 @@ class OrderStatus(StrEnum):
     SHIPPED = "shipped"
     DELIVERED = "delivered"
     CANCELLED = "cancelled"
+
+
+class CancelCause(StrEnum):
+    """Why an order was cancelled, for everybody; the words of whoever asked for it are personal."""
+
+    ASKED = "on request"
+    NOT_PAID = "not paid in time"
 
 
 @attrs.frozen
@@ -142,7 +150,8 @@ class OrderCreated:
 @attrs.frozen
 class OrderItemsUpdated:
     items: tuple[OrderItem, ...]
-    reason: str
+    customer_id: str = subject()
+    reason: str = personal(placeholder="")
 
 
 @attrs.frozen
@@ -152,6 +161,8 @@ class OrderConfirmed:
 
 @attrs.frozen
 class OrderPaid:
+    """``reference`` is the id of the payment at the provider: accounts are kept, whoever is forgotten."""
+
     amount: int
     reference: str
 
@@ -159,12 +170,13 @@ class OrderPaid:
 @attrs.frozen
 class OrderShipped:
     carrier: str
-    tracking_number: str
+    customer_id: str = subject()
+    tracking_number: str = personal(placeholder="")
 
 
 @attrs.frozen
 class OrderDelivered:
-    """``signed_by`` is forgotten with the customer. Without a name, nothing personal is written."""
+    """Without a name, nothing personal is written."""
 
     customer_id: str = subject()
     signed_by: str = personal(placeholder="")
@@ -174,9 +186,11 @@ class OrderDelivered:
 class OrderCancelled:
     """``refund``: what was paid and goes back, in the order's currency."""
 
-    reason: str
-    cancelled_by: str
+    cause: CancelCause
     refund: int
+    customer_id: str = subject()
+    reason: str = personal(placeholder="")
+    cancelled_by: str = personal(placeholder="")
 
 
 OrderEvent = (
@@ -204,11 +218,12 @@ class Order:
     Without a status, there is no order yet.
     """
 
-    customer_id: str = ""
+    customer_id: str = subject(default="")
     items: tuple[OrderItem, ...] = ()
     currency: str = ""
     status: OrderStatus | None = None
     paid: int = 0
+    tracking_number: str = personal(default="", placeholder="")
 
     @property
     def total(self) -> int:
@@ -238,8 +253,8 @@ def evolve(order: Order, event: OrderEvent) -> Order:
             return attrs.evolve(order, status=OrderStatus.CONFIRMED)
         case OrderPaid(amount=amount):
             return attrs.evolve(order, status=OrderStatus.PAID, paid=order.paid + amount)
-        case OrderShipped():
-            return attrs.evolve(order, status=OrderStatus.SHIPPED)
+        case OrderShipped(tracking_number=number):
+            return attrs.evolve(order, status=OrderStatus.SHIPPED, tracking_number=number)
         case OrderDelivered():
             return attrs.evolve(order, status=OrderStatus.DELIVERED)
         case OrderCancelled(refund=refund):
@@ -265,7 +280,7 @@ def decide(order: Order, command: OrderCommand) -> Sequence[OrderEvent]:
         case UpdateItems(items=items, reason=reason):
             _must_be(order, OrderStatus.CREATED, "not_open", "the items of an order can change until it is confirmed")
             _check_items(items)
-            return () if items == order.items else (OrderItemsUpdated(items, reason),)
+            return () if items == order.items else (OrderItemsUpdated(items, order.customer_id, reason),)
         case ConfirmOrder(payment_due_at=due):
             if order.status is OrderStatus.CONFIRMED:
                 raise RuleBroken("already_confirmed", "the order is already confirmed")
@@ -281,7 +296,7 @@ def decide(order: Order, command: OrderCommand) -> Sequence[OrderEvent]:
             _must_be(order, OrderStatus.PAID, "already_shipped", "an order is shipped once")
             _check_text("carrier", carrier)
             _check_text("tracking_number", number)
-            return (OrderShipped(carrier, number),)
+            return (OrderShipped(carrier, order.customer_id, number),)
         case DeliverOrder(signed_by=name):
             if order.status is OrderStatus.DELIVERED:
                 raise RuleBroken("already_delivered", "the order is already delivered")
@@ -291,9 +306,11 @@ def decide(order: Order, command: OrderCommand) -> Sequence[OrderEvent]:
             _must_not_be_cancelled(order)
             if order.status is OrderStatus.DELIVERED:
                 raise RuleBroken("already_delivered", "an order that is delivered comes back as a return")
-            return (OrderCancelled(reason, who, refund=order.paid),)
+            return (OrderCancelled(CancelCause.ASKED, order.paid, order.customer_id, reason, who),)
         case CancelUnpaidOrder():
-            return (OrderCancelled(NOT_PAID, "", refund=0),) if order.status is OrderStatus.CONFIRMED else ()
+            if order.status is not OrderStatus.CONFIRMED:
+                return ()
+            return (OrderCancelled(CancelCause.NOT_PAID, 0, order.customer_id, "", ""),)
         case _:
             assert_never(command)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from event_sourcing.domain.orders import OrderCancelled, OrderStatus
+from event_sourcing.domain.orders import CancelCause, OrderCancelled, OrderStatus
 from event_sourcing.views import OrderView
 from orderstreams import DUE, START, STREAM, TEA, envelope, shown
 
@@ -24,12 +24,11 @@ def test_it_shows_the_order_and_the_times_of_its_events() -> None:
         updated_at=START + timedelta(minutes=6),
         payment_due_at=None,
         carrier="DHL",
-        tracking_number="JD01",
     )
 
 
 def test_a_payment_is_due_while_it_is_awaited() -> None:
-    cancelled = envelope(4, OrderCancelled("not paid in time", "", 0))
+    cancelled = envelope(4, OrderCancelled(CancelCause.NOT_PAID, 0, "anna", "", ""))
     assert [view.payment_due_at for view in (shown(*STREAM[:2]), shown(*STREAM[:3]), shown(*STREAM[:4]))] == [
         None,
         DUE,
