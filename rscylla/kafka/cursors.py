@@ -158,6 +158,7 @@ class KafkaCursorStore:
                     made(
                         cursors=lambda: self._pending(lane[0]),
                         committed=lambda sent: self._committed(lane[0], sent),
+                        doubted=lambda: self._begin_again(lane[0]),
                         prepare=prepare,
                     ),
                     names,
@@ -330,8 +331,15 @@ class KafkaCursorStore:
             lane.publisher.spoil(PublishFailed("the cursors could not be read"))
             raise
         lane.memory = MemoryCursorStore(codec=self._codec, history=history, clock=self._clock)
-        lane.committed = {r.consumer: (r.epoch, r.cursor) for r in sorted(history, key=lambda r: r.epoch)}
+        lane.committed = _last(history, lane.names)
         lane.read_in = lane.publisher.session
+
+    def _begin_again(self, lane: _Lane) -> bool:
+        """Begin by another producer within the session; return whether the cursors in Kafka are what it committed."""
+        for name in lane.sessions:
+            self._check_lease(name)
+        lane.publisher.begin_again(self._stop)
+        return lane.committed == _last(self._read(lane.names, is_complete=True), lane.names)
 
     def _check_elsewhere(self, consumer: str) -> None:
         """Raise ``ConfigError`` if *consumer* has a cursor in another partition than its own, where it has none."""
@@ -473,6 +481,12 @@ class KafkaCursorStore:
                 if error.args[0].code() not in MOVED or self._clock.monotonic() > deadline:
                     raise PublishFailed(f"the topic {self._topic} of cursors: {error.args[0].str()}") from error
             self._pause()
+
+
+def _last(records: Iterable[CursorRecord], names: Collection[str]) -> dict[str, tuple[int, str]]:
+    """Return the last epoch and cursor of each consumer of *names* that has one."""
+    ordered = sorted(records, key=lambda record: record.epoch)
+    return {record.consumer: (record.epoch, record.cursor) for record in ordered if record.consumer in names}
 
 
 def _check(consumer: str) -> None:

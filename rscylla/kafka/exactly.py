@@ -7,7 +7,9 @@ transaction follows the other. A transaction is committed whole or not at all:
     - no commit comes between the records of one event: who publishes them is inside of a ``Participant``;
     - a commit waits until all records are acknowledged and all cursors that follow from that are saved, so the cursors
       that it writes are right after its records;
-    - whatever fails ends the session, and what was not committed is aborted. Runs begin again at the committed cursors.
+    - whatever fails ends the session, and what was not committed is aborted. Runs begin again at the committed cursors;
+    - no request to end a transaction hits the next one: if it may have been sent more than once, another producer
+      begins, by which Kafka refuses what is still on its way, before anything else is published.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ MOST_BYTES: Final = 64 << 20
 
 PROGRESS_S: Final = 30.0
 """How often cursors are committed that moved without records."""
+
+RETRY_MS: Final = 500
+"""``retry.backoff.ms`` of the producer. librdkafka sends a request again after four fifths of it, at the earliest, so a
+commit that took less time was sent once."""
 
 ANSWER_S: Final = 30.0
 """How long a call waits for Kafka before the run fails, and is tried again later."""
@@ -92,6 +98,8 @@ class TransactionalPublisher(KafkaPublisher):
         interval: How long a transaction stays open, at most.
         cursors: Returns what to write right before a commit; None: nothing.
         committed: Called with that after the commit.
+        doubted: Called after a commit that may have been sent more than once: calls ``begin_again``, and returns
+            whether the cursors in Kafka are as they were committed; if not, the session ends.
         prepare: As for ``KafkaPublisher``.
 
     Raises:
@@ -106,6 +114,7 @@ class TransactionalPublisher(KafkaPublisher):
         interval: timedelta = timedelta(seconds=1),
         cursors: Cursors | None = None,
         committed: Callable[[Sequence[Message]], None] | None = None,
+        doubted: Callable[[], bool] | None = None,
         prepare: Callable[[str], None] | None = None,
     ) -> None:
         given = dict(config)
@@ -119,9 +128,10 @@ class TransactionalPublisher(KafkaPublisher):
                 f"them after {timeout} ms (transaction.timeout.ms); make the first shorter"
             )
         given |= {"message.timeout.ms": timeout, "transactional.id": transactional_id}
+        self._once_s = 0.8 * int(given.setdefault("retry.backoff.ms", RETRY_MS)) / 1000
         self._id = transactional_id
         self._interval_s = interval.total_seconds()
-        self._cursors, self._committed = cursors, committed
+        self._cursors, self._committed, self._doubted = cursors, committed, doubted
         self._gate = threading.Condition(threading.RLock())
         self._inside: dict[int, int] = {}  # threads that publish, and how deep
         self._is_shut = 0
@@ -226,13 +236,9 @@ class TransactionalPublisher(KafkaPublisher):
                 self._abandoned += 1
             self._producer.purge()
             with self._shut():
-                old, new = self._producer, self._connect(self._config)
                 self._is_alive = False
-                if not isinstance(old, _NoProducer):
-                    self._old.append(old)
-                self._init(new, stop)
+                self.begin_again(stop)
                 with self._gate:
-                    self._producer = new
                     self._session += 1
                     self._moved = None
                     self._is_alive, self._lost, self._is_told = True, None, True
@@ -240,6 +246,19 @@ class TransactionalPublisher(KafkaPublisher):
                 self._used = self._clock.monotonic()
                 self._wanted.set()
                 return self._session
+
+    def begin_again(self, stop: Stop | None = None) -> None:
+        """Begin by another producer, while nobody publishes. What the one before has sent is refused from then on.
+
+        Raises:
+            PublishFailed, Stopped: as ``begin``.
+        """
+        old, new = self._producer, self._connect(self._config)
+        if not isinstance(old, _NoProducer):
+            self._old.append(old)
+        self._init(new, stop)
+        with self._gate:
+            self._producer = new
 
     def _init(self, producer: Producer, stop: Stop | None) -> None:
         deadline = self._clock.monotonic() + ANSWER_S
@@ -331,11 +350,26 @@ class TransactionalPublisher(KafkaPublisher):
                 self._produce(self._producer, (message,), tally, self._abandoned)
             self._settle(deadline)
             self.check()
+            since = self._clock.monotonic()
             self._end("commit", deadline)
+            in_doubt = self._clock.monotonic() - since >= self._once_s
             self._clear()
             self._used = self._clock.monotonic()
             if self._committed is not None:
                 self._committed(cursors)
+            if in_doubt:
+                self._settle_doubt()
+
+    def _settle_doubt(self) -> None:
+        """Let nothing that is still on its way end the next transaction."""
+        log.info("the end of a transaction as %r may have been sent more than once; another producer begins", self._id)
+        try:
+            if self._doubted is None:
+                self.begin_again()
+            elif not self._doubted():
+                raise LeaseLost(f"another process has published under the transactional id {self._id!r}")
+        except RscyllaError as error:
+            raise self.spoil(error) from error
 
     def _end(self, what: str, deadline: float) -> None:
         """Commit or abort the transaction."""

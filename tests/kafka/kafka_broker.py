@@ -52,6 +52,9 @@ JVM = (
 class KafkaBroker:
     """A broker whose data is in *home*. A context manager; not thread-safe.
 
+    Clients of a ``KafkaProxy`` that listens on the port ``proxied``, and passes what comes to the port ``behind``, stay
+    with the proxy.
+
     Args:
         jars: the directory with the jars of ``ARTIFACTS``.
     """
@@ -59,7 +62,7 @@ class KafkaBroker:
     def __init__(self, jars: Path, home: Path) -> None:
         self._jars = jars
         self._home = home
-        self._port, self._controller = free_ports(2)
+        self._port, self._controller, self.behind, self.proxied = free_ports(4)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -150,8 +153,10 @@ class KafkaBroker:
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller},"
+            f"PROXIED://127.0.0.1:{self.behind}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port},PROXIED://127.0.0.1:{self.proxied}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self._home / "data",
             "auto.create.topics.enable": "false",

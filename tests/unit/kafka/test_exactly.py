@@ -235,6 +235,64 @@ def test_a_commit_that_may_pass_is_tried_again(kafka: MockKafka, stores: Stores)
     assert stores.open().get_cursor("c") == "1"
 
 
+def test_after_an_end_that_may_have_been_sent_twice_another_producer_begins(kafka: MockKafka, stores: Stores) -> None:
+    """What is still on its way would end the next transaction."""
+    store = stores.open()
+    publisher = store.publisher("c")
+    party = publisher.join(lambda: True)
+    store.get_cursor("c")
+    with party:
+        publisher.publish(given(1), Outcome())
+    store.set_cursor("c", "1")
+    session, first = publisher.session, publisher._producer
+    kafka.fail(END_TRANSACTION, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    store.flush()
+    second = publisher._producer
+    assert second is not first
+    assert publisher.session == session  # the run goes on
+    with party:
+        publisher.publish(given(2), Outcome())
+    store.set_cursor("c", "2")
+    publisher._once_s = LONG_S
+    store.flush()
+    assert publisher._producer is second
+    assert stores.open().get_cursor("c") == "2"
+    party.leave()
+
+
+def test_after_an_end_in_doubt_the_cursors_are_those_of_this_process_or_the_session_ends(stores: Stores) -> None:
+    store, other = stores.open(), stores.open()
+    store.set_cursor("c", "1")
+    publisher = store.publisher("c")
+    end, publisher._once_s = publisher._end, 0.0
+
+    def while_another_process_works(what: str, deadline: float) -> None:
+        end(what, deadline)
+        other.set_cursor("c", "5")
+        other.flush()
+
+    publisher._end = while_another_process_works  # type: ignore[method-assign]
+    with pytest.raises(LeaseLost, match="another process has published"):
+        store.flush()
+    with pytest.raises(LeaseLost):
+        store.set_cursor("c", "2")
+    assert store.get_cursor("c") == "5"
+
+
+def test_a_process_without_its_lease_fences_nobody_after_an_end_in_doubt(stores: Stores) -> None:
+    lease = MemoryLease("team")
+    assert lease.try_acquire()
+    store = stores.open(lease=lease)
+    store.set_cursor("c", "1")
+    publisher = store.publisher("c")
+    publisher._once_s, first = 0.0, publisher._producer
+    lease.release()
+    with pytest.raises(LeaseLost, match="not held"):
+        store.flush()
+    assert publisher._producer is first
+    assert stores.open().get_cursor("c") == "1"
+
+
 def test_a_process_that_is_fenced_has_lost_its_lease(kafka: MockKafka, stores: Stores) -> None:
     store = stores.open()
     store.get_cursor("c")
