@@ -85,8 +85,12 @@ def vector_cells(width: int | None, size: int) -> Callable[[bytes], list[bytes |
     """
 
     def split(raw: bytes) -> list[bytes | None]:
-        cells = _vector_cells(raw) if width is None else [raw[at : at + width] for at in range(0, len(raw), width)]
-        if len(cells) != size or (width is not None and len(raw) != size * width):
+        if width is not None:
+            if len(raw) != size * width:
+                raise ValueError(NOT_SO_MANY)
+            return [raw[at : at + width] for at in range(0, len(raw), width)]
+        cells = _vector_cells(raw)
+        if len(cells) != size:
             raise ValueError(NOT_SO_MANY)
         return cells
 
