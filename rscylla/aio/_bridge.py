@@ -284,10 +284,20 @@ class Bridge:
         return not work.run.stop.is_set()
 
     async def over(self) -> None:
-        """Wait until the thread of the runs has ended."""
+        """Wait until the thread of the runs has ended, which takes a limited time once its stop is set.
+
+        A cancellation meanwhile is raised after that: what is done is saved first.
+        """
         assert self._over is not None
         self.check_loop()
-        await self._over.wait()
+        cancelled: asyncio.CancelledError | None = None
+        while not self._over.is_set():
+            try:
+                await self._over.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

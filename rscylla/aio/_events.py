@@ -106,6 +106,8 @@ class Events:
     async def aclose(self) -> None:
         """Close the stream and return when all done events are saved. The current event is delivered again. Repeatable.
 
+        A cancellation meanwhile, as by ``asyncio.timeout``, takes effect after that.
+
         Raises:
             RunError: something could not be closed or saved. Errors raised earlier are not raised again.
         """

@@ -368,6 +368,64 @@ def test_being_cancelled_while_waiting_loses_nothing() -> None:
     assert store.durable == {"billing": "e3"}
 
 
+class Held(FakeCursorStore):
+    """A store whose writes wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self.entered.set()
+        assert self.go.wait(LONG_S)
+        super().set_cursor(consumer, cursor)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_being_cancelled_while_the_block_ends_saves_what_is_done(times: int) -> None:
+    """So ends ``asyncio.timeout`` around the block."""
+    store = Held()
+
+    async def body() -> None:
+        async with aio.events(FakeStream(EVENTS), store=store, name="billing") as feed:
+            await anext(feed)
+            await anext(feed)
+
+    async def main() -> None:
+        task = asyncio.create_task(body())
+        await until(store.entered.is_set)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert store.durable == {"billing": "e0"}
+
+    asynchronously(main)
+    assert no_threads_left()
+
+
+def test_a_run_that_is_cancelled_again_while_it_closes_saves_what_is_done() -> None:
+    bench, store = Bench(), Held()
+    bench.store = store
+
+    async def main() -> None:
+        task = asyncio.create_task(aio.run(bench.spec()))
+        await until(store.entered.is_set)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert store.durable["billing"] == bench.got[-1]
+
+    asynchronously(main)
+
+
 def test_being_cancelled_in_the_body_leaves_the_event_to_the_next_run() -> None:
     stream, store = FakeStream(EVENTS), FakeCursorStore()
     reached = asyncio.Event()
