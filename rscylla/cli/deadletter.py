@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import typer
 
 import rscylla
 from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
-from rscylla.errors import KeyParked
+from rscylla.errors import KeyParked, MetadataError
 
 from .common import (
     Connection,
@@ -292,7 +293,7 @@ def _source(session: rscylla.Session, of: str | None) -> rscylla.Stream | None:
 
 
 class _NotInLog(Exception):
-    """The log has the event no more, so nothing was tried."""
+    """The log has the event no more, or not all of it, so nothing was tried."""
 
 
 def _kept(letters: ScyllaDeadLetters, letter: rscylla.DeadLetter, error: Exception) -> str:
@@ -322,7 +323,7 @@ def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
     """Return the event as read from the log.
 
     Raises:
-        _NotInLog: the log no longer has it.
+        _NotInLog: the log no longer has it, or not all that the letter has, such as a column that was dropped.
     """
     position = rscylla.EventID.parse(kept.id)
     # Start at the microsecond of the event. A full lag is not needed for an event that has been read before.
@@ -336,8 +337,38 @@ def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
             while True:
                 item = client.recv()
                 if isinstance(item, rscylla.Event) and item.id == kept.id:
-                    return item
+                    break
         finally:
             client.close()
-    except (rscylla.HeadReached, rscylla.CursorExpired) as error:
+    except (rscylla.HeadReached, rscylla.CursorExpired, MetadataError) as error:
         raise _NotInLog(f"the log of {source} no longer has the event; omit --of to replay the stored event") from error
+    if (lacking := _lacking(_json_of(kept), _json_of(item))) is not None:
+        what = f" ({lacking})" if lacking else ""
+        raise _NotInLog(
+            f"the log of {source} has less of the event than the letter{what}: the table was altered, or rows expired; "
+            "omit --of to replay the stored event"
+        )
+    return item
+
+
+def _json_of(event: rscylla.Event) -> Any:
+    """Return the content of an event's metadata, with numbers as their text; the bytes if they are no JSON."""
+    try:
+        return json.loads(event.metadata, parse_float=str, parse_constant=str) if event.metadata else None
+    except ValueError:
+        return event.metadata
+
+
+def _lacking(kept: Any, found: Any) -> str | None:
+    """Return the name of what *kept* has and *found* has not, such as ``after.total``, "" for all; None if it has all.
+
+    What *found* has beside that, such as columns that were added, does not count.
+    """
+    if kept is None or kept == found:
+        return None
+    if not (isinstance(kept, dict) and isinstance(found, dict)):
+        return ""
+    for name, value in kept.items():
+        if (inner := _lacking(value, found.get(name))) is not None:
+            return f"{name}.{inner}" if inner else name
+    return None

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaDeadLetters, letter_schema_cql
+from rscylla.cli.deadletter import _json_of, _lacking
 
 from .conftest import Ran, Run, Shop
 
@@ -139,6 +140,56 @@ def test_replay_from_a_log_that_has_it_no_more_says_so(deadletter: Run, letters:
     why = f"the log of {shop.keyspace}.other no longer has the event; omit --of to replay the stored event"
     assert ran.out == [f"dead  {event_id}  {why}" for event_id in dead], "one that is gone keeps no other back"
     assert [(letter.attempts, letter.error) for letter in letters.list_letters()] == [(2, "ValueError")] * 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("ALTER TABLE {0} DROP status", "(after.status): the table was altered, or rows expired; omit --of"),
+        ("ALTER TABLE {0} RENAME id TO number", "no longer has the event; omit --of"),
+    ],
+)
+def test_replay_from_a_log_that_has_less_than_the_letter_says_so(
+    deadletter: Run, letters: ScyllaDeadLetters, shop: Shop, statement: str, why: str
+) -> None:
+    got: list[rscylla.Event] = []
+    name, dead = module_with(lambda event, fate: got.append(event)), ids(letters)
+    shop.cql(statement.format(shop.orders))
+    ran = deadletter("replay", "billing", "--all", "--to", f"{name}:handle", "--of", shop.orders)
+    assert (ran.code, ran.err[-1], got) == (1, "0 replayed, 2 failed", [])
+    assert all(why in line for line in ran.out)
+    assert "new" not in "".join(ran.out)
+    assert [letter.attempts for letter in letters.list_letters()] == [2, 2]
+    assert ids(letters) == dead
+    assert deadletter("replay", "billing", "--all", "--to", f"{name}:handle").code == 0
+    assert all(b'"status":"new"' in event.metadata for event in got)
+
+
+def test_replay_from_a_log_that_has_more_than_the_letter_is_a_replay(
+    deadletter: Run, letters: ScyllaDeadLetters, shop: Shop
+) -> None:
+    shop.cql(f"ALTER TABLE {shop.orders} ADD extra int")
+    name = module_with(lambda event, fate: None)
+    assert deadletter("replay", "billing", "--all", "--to", f"{name}:handle", "--of", shop.orders).code == 0
+    assert ids(letters) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "lacking"),
+    [
+        (b"", b"{}", None),
+        (b'{"a":1.0,"b":NaN,"c":[1]}', b'{"c":[1],"b":NaN,"a":1.0,"d":2}', None),
+        (b'{"a":{"b":{"c":1}}}', b'{"a":{"b":{"d":1}}}', "a.b.c"),
+        (b'{"a":{"b":null}}', b'{"a":{}}', None),
+        (b'{"a":{"b":1}}', b'{"a":null}', "a"),
+        (b'{"changed":["v","w"]}', b'{"changed":["v"]}', "changed"),
+        (b"no JSON", b"no JSON", None),
+        (b"no JSON", b"{}", ""),
+    ],
+)
+def test_what_an_event_lacks_is_named(before: bytes, now: bytes, lacking: str | None) -> None:
+    one, other = (rscylla.SimpleEvent("e", metadata=metadata) for metadata in (before, now))
+    assert _lacking(_json_of(one), _json_of(other)) == lacking
 
 
 @pytest.mark.parametrize("wrap", [rscylla.dead_letter, rscylla.best_effort])
