@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -143,7 +143,7 @@ class Connector:
     registry: CollectorRegistry | None = None
     clock: Clock = attrs.field(factory=SystemClock)
     service: Service | None = attrs.field(default=None, init=False)
-    """The lanes that run now; another one after tables came or went. None while there are no tables."""
+    """The lanes that run now, none while there are no tables; another one after tables came or went."""
     _stores: dict[str, CursorStore] = attrs.field(factory=dict, init=False)
     _named: bool = attrs.field(default=False, init=False)
     _start: Callable[[Stream], str] = attrs.field(init=False)
@@ -214,32 +214,33 @@ class Connector:
         self._check_named()
         first = True
         while not stop.is_set():
+            lanes, group = list[Spec](), None
             try:
                 tables = self.tables()
-                if not tables:
-                    if self.to_head:
-                        return 0
+                missing = self._missing(tables)
+                if tables:
+                    names, lag_ms = ", ".join(".".join(key) for key in tables), self.properties.number(_LAG)
+                    log.info("publishing %s, %g s behind the clock (%s)", names, lag_ms / 1000, _LAG)
+                    lanes, group = self._lanes(list(tables), publisher, first=first)
+                    first = False
+                elif self.to_head:
+                    return 0
+                else:
                     log.warning("no table with a log has a name of scylla.table.names; looking again")
-                    stop.wait(interval_s)
-                    continue
-                names, lag_ms = ", ".join(".".join(key) for key in tables), self.properties.number(_LAG)
-                log.info("publishing %s, %g s behind the clock (%s)", names, lag_ms / 1000, _LAG)
-                lanes, group = self._lanes(list(tables), publisher, first=first)
             except (SourceError, MetadataError) as error:
                 if first:
                     raise
                 log.warning("lanes cannot start again yet: %s", error)
-                stop.wait(interval_s)
-                continue
+                tables, missing = {}, {"tables": f"lanes cannot start again yet: {error}"}
             service = Service(
                 lanes,
                 group=group,
                 restarts=self._restarts(),
                 port=self.port,
                 host=self.host,
+                unread=partial(_unread, missing, publisher),
                 registry=self.registry,
             )
-            first = False
             self.service = service
             service.start()
             try:
@@ -252,6 +253,13 @@ class Connector:
                     raise service.failure
                 return service.exit_code
         return 0
+
+    def _missing(self, tables: Collection[TableKey]) -> dict[str, str]:
+        """Return the tables that are named, or the pattern of all, and not there, with why, by name."""
+        found = {".".join(key) for key in tables}
+        named = [name for name in self.properties.parts("scylla.table.names") if not set("*?") & set(name)]
+        missing = {f'table "{name}"': "does not exist, or has no CDC log" for name in named if name not in found}
+        return missing if missing or tables else {"tables": "no table with a log has a name of scylla.table.names"}
 
     def _watch(self, service: Service, tables: dict[TableKey, Any], stop: Stop, interval_s: float) -> bool:
         """Wait until the service ends or must end; return whether another one is to follow."""
@@ -518,6 +526,12 @@ class Connector:
         topics = Topics.of(self.properties, config)
         self._prepare = None if topics is None else topics.ensure
         return config, self._prepare
+
+
+def _unread(missing: Mapping[str, str], publisher: Publisher) -> dict[str, str]:
+    """Return what is not published although no lane says so, with why, by name."""
+    trouble = publisher.trouble()
+    return {**missing, **({"Kafka": trouble} if trouble else {})}
 
 
 @attrs.frozen(eq=False)

@@ -81,6 +81,8 @@ class Service:
         stuck_after: A consumer that works on one event for longer than this fails ``/healthz``.
         poll_timeout: A source that does not answer for longer than this fails ``/readyz``.
         on_error: Called with the consumer's name and each error of a run, by the lane's thread. It must not raise.
+        unread: Returns what should be read, too, and is not, by name, with the reason, for ``/readyz``. Called by any
+            thread; must not block. With it, *specs* may be empty: the service then runs until it is stopped.
         registry: The registry that ``/metrics`` shows and that has the service's own metrics; default: the default
             registry.
         clock: The clock for lease renewals and for counting; lanes use the clocks of their specs.
@@ -104,12 +106,13 @@ class Service:
         stuck_after: timedelta = timedelta(minutes=15),
         poll_timeout: timedelta = timedelta(minutes=2),
         on_error: OnError | None = None,
+        unread: Callable[[], Mapping[str, str]] | None = None,
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
         if group is not None and lease is not None:
             raise ConfigError("Service: group= and lease= exclude each other; a member of a group needs no lease")
-        chosen = _checked(specs, needed=group is None)
+        chosen = _checked(specs, needed=group is None and unread is None)
         for name, span in (
             ("stop_timeout", stop_timeout),
             ("stuck_after", stuck_after),
@@ -161,8 +164,7 @@ class Service:
         self._signals: list[int] = []
         self._deadline: float | None = None
         self._looked_at = self._real.monotonic()
-        self.unread: Mapping[str, str] = {}
-        """What should be read and has no lane, by name, and why; ``/readyz`` tells it. Set by who runs the service."""
+        self._unread = unread or dict
         self._ended = Stop()
         self._thread: threading.Thread | None = None
         self.failure: ServiceFailed | None = None
@@ -520,7 +522,7 @@ class Service:
             group=None if self._group_work is None else self._group_work.facts(),
             # A lease of the user's own need not tell who else holds it.
             lease_trouble=str(getattr(self._lease, "trouble", "")),
-            unread=self.unread,
+            unread=self._unread(),
             supervisor_age_s=self._real.monotonic() - self._looked_at,
         )
 

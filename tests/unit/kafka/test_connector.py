@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import threading
@@ -172,6 +173,53 @@ def test_tables_come_and_go_while_it_runs(bench: Bench) -> None:
     eventually(lambda: bench.keys("items") == [1, 3, 5], LONG_S)
     bench.end()
     assert bench.code == 0
+
+
+def test_it_is_ready_only_while_all_tables_are_published(session: rscylla.Session, kafka: MockKafka) -> None:
+    bench = Bench(session, kafka)
+
+    def failed(path: str = "/readyz") -> dict[str, str] | None:
+        """Return why checks fail, by check; None while nothing answers, as between two services."""
+        try:
+            host, port = bench.connector.service.address  # type: ignore[misc, union-attr]
+            connection = http.client.HTTPConnection(host, port, timeout=LONG_S)
+            connection.request("GET", path)
+            checks = json.loads(connection.getresponse().read())["checks"]
+        except (OSError, AttributeError, TypeError, http.client.HTTPException):
+            return None
+        return {check["check"]: check["why"] for check in checks if not check["ok"]}
+
+    bench.start(port=0)
+    eventually(lambda: failed() == {"tables": "no table with a log has a name of scylla.table.names"}, LONG_S)
+    assert failed("/healthz") == {}
+    create(session, "items")
+    eventually(lambda: failed() == {} and bench.reading("items"), LONG_S)
+    kafka.down()
+    insert(session, "items", 1)
+    eventually(lambda: "Kafka does not answer" in (failed() or {}).get("Kafka", ""), LONG_S)
+    kafka.up()
+    eventually(lambda: failed() == {}, LONG_S)
+    session.execute("DROP TABLE shop.items")
+    eventually(lambda: set(failed() or ()) == {"tables"}, LONG_S)
+    bench.end()
+    assert (bench.error, bench.code) == (None, 0)
+
+
+def test_a_table_that_is_named_and_goes_is_not_published(session: rscylla.Session, kafka: MockKafka) -> None:
+    bench = Bench(session, kafka, scylla_table_names="shop.items,shop.late")
+    create(session, "items")
+    create(session, "late")
+    bench.start()
+    eventually(lambda: bench.reading("items") and bench.reading("late"), LONG_S)
+    session.execute("DROP TABLE shop.late")
+
+    def failed() -> list[Any]:
+        service = bench.connector.service
+        return [] if service is None else [check for check in service.ready()["checks"] if not check["ok"]]
+
+    gone = {"check": 'table "shop.late"', "ok": False, "why": "does not exist, or has no CDC log"}
+    eventually(lambda: failed() == [gone] and bench.reading("items"), LONG_S)
+    bench.end()
 
 
 @pytest.mark.parametrize(
