@@ -40,7 +40,7 @@ MOST_SLICES = 4096
 class Standing:
     """What a member writes of itself. ``token`` identifies it; everything expires after ``ttl_s``.
 
-    ``reads``: the names of its consumers, by ``packed``; None until they are known.
+    ``reads``: what it reads, by ``packed``; None until that is known.
     """
 
     token: str

@@ -87,7 +87,7 @@ class _Membership:
         self._token = NOBODY
         self._since = ""
         self._renewals = 0
-        self._reads: bytes | None = None  # the names of the consumers
+        self._reads: bytes | None = None  # what this process reads
         self._unsure = False  # a write may have been applied, or not
         self._names: Mapping[str, str] = {}  # of the members of the last view, by token
         self._counts: frozenset[int] = frozenset()  # numbers of slices that the group has had
@@ -215,9 +215,9 @@ class _Membership:
                 raise failed or QueryTimeout(f"group {self._name!r} could not be stored; try again")
         return view
 
-    def announce(self, consumers: Iterable[str]) -> None:
-        """Have the next renewal tell the others which consumers this process runs on each of its slices. No query."""
-        self._reads = packed(consumers)
+    def announce(self, reads: Iterable[str]) -> None:
+        """Have the next renewal tell the others what this process reads on each of its slices. No query."""
+        self._reads = packed(reads)
 
     def renew(self) -> None:
         """Extend the membership: its full duration starts again.

@@ -21,7 +21,7 @@ class GroupMember:
 
     ``token`` identifies it: a process that joins again has another one. ``owner`` is its name, for people. ``renewals``
     is the number of times it has renewed its membership. ``drains``: it was asked to hand over its slices, and gets no
-    others. ``reads``: the names of the consumers that it runs on each of its slices; None if it has not told them yet.
+    others. ``reads``: what it reads on each of its slices, as names of consumers and tables; None if it has not told.
     """
 
     token: str

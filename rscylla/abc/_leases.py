@@ -99,10 +99,11 @@ class Membership(Fencing, Protocol):
             SourceError: the store did not answer.
         """
 
-    def announce(self, consumers: Iterable[str]) -> None:
-        """Have the next renewal tell the other members which consumers this process runs on each of its slices.
+    def announce(self, reads: Iterable[str]) -> None:
+        """Have the next renewal tell the other members what this process reads on each of its slices. Sends no query.
 
-        The names are those of whole consumers. Sends no query.
+        Args:
+            reads: names that mean the same in all members: those of whole consumers, and of their tables.
         """
 
     def renew(self) -> None:

@@ -40,12 +40,12 @@ class _Slice:
     late_at: float | None = None
 
     @property
-    def consumers(self) -> Iterator[str]:
-        """The names of the lanes without that of the slice: in each slice the same."""
+    def reads(self) -> Iterator[str]:
+        """What its lanes read: their names without that of the slice, and the table. In each slice the same."""
         part = Slice(self.index, self.count).name("")
         for worker in self.workers:
             consumer, _, lane = worker.name.rpartition(part) if part else (worker.name, "", "")
-            yield consumer + lane
+            yield f"{consumer}{lane} of {worker.spec.source}" if worker.spec.source else consumer + lane
 
     @property
     def alive(self) -> bool:
@@ -92,7 +92,7 @@ class GroupWork:
         self._missed = 0
         self._leaving = False
         self._lapsed = False
-        self._running = frozenset[int]()
+        self._readers: Mapping[str, frozenset[int]] = {}
         self.workers: tuple[Worker, ...] = ()
         """The workers of all slices that are here now. Any thread may read."""
         self._joined = JoinedGroup(group.membership, clock)
@@ -250,9 +250,13 @@ class GroupWork:
     def _changed(self) -> None:
         by_index = sorted(self._slices.values(), key=lambda one: one.index)
         self.workers = tuple(worker for one in by_index for worker in one.workers)
-        self._running = frozenset(one.index for one in by_index if one.workers)
+        readers: dict[str, set[int]] = {}
+        for one in by_index:
+            for what in one.reads:
+                readers.setdefault(what, set()).add(one.index)
+        self._readers = {what: frozenset(indexes) for what, indexes in readers.items()}
         if by_index:  # a process without slices would run the same
-            self._membership.announce({name for one in by_index for name in one.consumers})
+            self._membership.announce(readers)
 
     def check(self) -> None:
         """Raise ``ServiceFailed`` if lanes went on for too long after their slice was lost. Called now and then."""
@@ -332,7 +336,7 @@ class GroupWork:
             moves=dict(self._moves),
             renewals_failed=self._missed,
             why=self._why_not_joined(),
-            running=self._running,
+            readers=self._readers,
             absent=absent,
         )
 

@@ -72,8 +72,8 @@ class GroupFacts:
 
     ``owner`` is its name, and ``token`` what ``view`` knows it by, "" while it is no member. ``held``: the slices that
     it may work on now. ``since``: when it joined. ``view``: the group at its last look, ``view_age_s`` ago. ``moves``:
-    how many slices came or went, by reason. ``why`` it is no member, "" while it is one. ``running``: the slices that
-    lanes of this process read, or have read to their end. ``absent``: tokens of members that do not renew.
+    how many slices came or went, by reason. ``why`` it is no member, "" while it is one. ``readers``: the slices
+    that have lanes here, by what the lanes read. ``absent``: tokens of members that do not renew.
     """
 
     name: str
@@ -86,7 +86,7 @@ class GroupFacts:
     moves: Mapping[str, int] = attrs.field(factory=dict)
     renewals_failed: int = 0
     why: str = ""
-    running: frozenset[int] = frozenset()
+    readers: Mapping[str, frozenset[int]] = attrs.field(factory=dict)
     absent: frozenset[str] = frozenset()
 
 

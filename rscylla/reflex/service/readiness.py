@@ -20,7 +20,7 @@ __all__ = ["Readiness", "ready"]
 
 log = logging.getLogger("rscylla.service")
 
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S = 5.0
 """What is not read is logged when two looks find it, and again every ``TELL_EVERY_S``."""
 
 TELL_EVERY_S = 300.0
@@ -110,8 +110,12 @@ def _of_group(group: GroupFacts, limits: Limits) -> Iterator[str]:
         yield f"has not been looked at for {group.view_age_s:.0f} s"
     else:
         yield from group.view.unread(group.absent)
-        if idle := frozenset(group.held) - group.running:
+        running = frozenset[int]().union(*group.readers.values())
+        if idle := frozenset(group.held) - running:
             yield f"{slices_text(idle)}: held here, and no lane reads"
+        for what, indexes in group.readers.items():
+            if rest := running - indexes:
+                yield f'{slices_text(rest)}: not read by consumer "{what}", which has lanes for other slices here'
 
 
 def _of_lane(lane: LaneFacts, limits: Limits, *, held: bool) -> str:

@@ -356,6 +356,24 @@ def test_services_with_different_consumers_in_one_group_are_not_ready(team: Team
     team.until(lambda: first.service.ready()["status"] == "ok", "it is ready")
 
 
+def test_one_consumer_of_two_tables_in_one_group_is_not_ready(team: Team) -> None:
+    """Each process would read a part of its own table."""
+
+    def of(table: str) -> Callable[[int, int], Iterable[Spec]]:
+        def lanes(index: int, count: int) -> Iterable[Spec]:
+            name, stream = slice_name("worker", index, count), FakeStream([], clock=team.clock)
+            stream.source = table  # type: ignore[attr-defined]
+            yield Spec(stream, team.store, Consumer(name, print, registry=CollectorRegistry()), clock=team.clock)
+
+        return lanes
+
+    members = [team.join(table, lanes=of(table)) for table in ("shop.orders", "shop.parcels")]
+    team.until_held(4, 4)
+    for member in members:
+        team.until(lambda: 'by consumer "worker of shop.orders", which shop.parcels' in why_not_ready(member), "")  # noqa: B023
+        assert 'by consumer "worker of shop.parcels", which shop.orders' in why_not_ready(member)
+
+
 def test_slices_of_a_dead_member_are_not_read_until_others_have_them(team: Team) -> None:
     dead = MemoryMembership("shop", team.table, owner="dead", slices=COUNT)
     dead.join()

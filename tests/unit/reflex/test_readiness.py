@@ -105,7 +105,7 @@ def view(held: str, *members: GroupMember, next_count: int = 0) -> GroupView:
 def group(seen: GroupView | None, **more: Any) -> GroupFacts:
     held = () if seen is None else tuple(one.index for one in seen.slices if one.holder == "a")
     given = {"name": "shop", "owner": "pod-a", "token": "a", "view": seen, "view_age_s": 0.0, "held": held}
-    return GroupFacts(**({**given, "running": frozenset(held)} | more))
+    return GroupFacts(**({**given, "readers": {"billing": frozenset(held)}} | more))
 
 
 def unread(found: GroupFacts) -> str:
@@ -162,7 +162,13 @@ def test_slices_of_a_member_that_does_not_renew_are_not_read() -> None:
 
 def test_slices_that_are_held_here_and_have_no_lane_are_not_read() -> None:
     seen = view("aaa", member("a", "billing"))
-    assert unread(group(seen, running=frozenset({1}))) == "slices 0, 2: held here, and no lane reads"
+    assert unread(group(seen, readers={"billing": frozenset({1})})) == "slices 0, 2: held here, and no lane reads"
+
+
+def test_a_consumer_that_has_no_lanes_for_some_slices_here_does_not_read_them() -> None:
+    readers = {"billing": frozenset({0, 1, 2}), "audit of shop.orders": frozenset({1})}
+    why = unread(group(view("aaa", member("a", "billing", "audit of shop.orders")), readers=readers))
+    assert why == 'slices 0, 2: not read by consumer "audit of shop.orders", which has lanes for other slices here'
 
 
 def test_what_is_not_known_of_a_group_is_not_ready() -> None:
