@@ -23,6 +23,9 @@ def main() -> NoReturn:
         if (error.name or "").partition(".")[0] not in _EXTRAS:
             raise
         sys.exit(f'error: the command line needs the package {error.name}; pip install "rscylla[cli]"')
+    from .common import catch_strays
+
+    catch_strays()
     code = run()
     logging.shutdown()
     if (failure := unwritable()) is not None and code == 0 and not isinstance(failure, BrokenPipeError):

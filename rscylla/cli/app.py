@@ -82,7 +82,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         text = str(error.format_message())  # type: ignore[attr-defined]
         # By name: the class is that of click, which typer may have bundled.
         if type(error).__name__ == "NoArgsIsHelpError":
-            say(text)  # the help of a command that got no arguments
+            say(text, lines=True)  # the help of a command that got no arguments
         else:
             wrong = rscylla.ConfigError(f"{text.rstrip('.')}; see {_help_of(error)}")
             print_error(wrong, as_json="--json" in given)

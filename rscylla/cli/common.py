@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Annotated, Any, ParamSpec
 
 import attrs
@@ -125,8 +125,7 @@ def print_error(error: BaseException, *, as_json: bool) -> None:
     cause = cause_of(error)
     text = _ARGUMENT.sub(_option, " ".join(str(cause).split()))
     if not isinstance(cause, rscylla.RscyllaError) and not _is_operational(cause):
-        # Errors of other libraries may contain row values, so only the kind is shown.
-        text = f"unexpected {type(cause).__name__}; set {DEBUG}=1 to see the traceback"
+        text = _unexpected(type(cause))
     text += next((f" ({hint})" for kind, hint in _HINTS if isinstance(cause, kind)), "")
     say(f"error: {text}")
     if as_json:
@@ -162,7 +161,7 @@ def end_with(error: BaseException, *, as_json: bool) -> int:
             return Exit.DONE
         error = output_error(failure)
     if debugging():
-        say(traceback.format_exc().rstrip())
+        say(traceback.format_exc().rstrip(), lines=True)
     code = exit_code_of(error)
     if code != Exit.INTERRUPTED:
         print_error(error, as_json=as_json)
@@ -190,7 +189,7 @@ class _StderrHandler(logging.Handler):
         level = min(record.levelno, logging.WARNING)
         say(f"{logging.getLevelName(level).lower()}: {record.getMessage()}")
         if record.exc_info and (debugging() or record.name == _SERVER):
-            say("".join(traceback.format_exception(*record.exc_info)).rstrip())
+            say("".join(traceback.format_exception(*record.exc_info)).rstrip(), lines=True)
 
 
 _handler = _StderrHandler()
@@ -205,6 +204,25 @@ def quiet_logs(level: int = logging.WARNING) -> None:
         if _handler not in logger.handlers:
             logger.addHandler(_handler)
         logger.setLevel(logging.DEBUG if debugging() else threshold)
+
+
+def catch_strays() -> None:
+    """Say of what nobody catches, in any thread, and of what others log, what this command says of its own."""
+    logging.lastResort = _handler
+    sys.excepthook = _stray
+    threading.excepthook = lambda ended: _stray(ended.exc_type, ended.exc_value, ended.exc_traceback)
+    sys.unraisablehook = lambda found: _stray(found.exc_type, found.exc_value, found.exc_traceback)
+
+
+def _stray(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+    say(f"warning: {_unexpected(kind)}")
+    if debugging():
+        say("".join(traceback.format_exception(kind, error, where)).rstrip(), lines=True)
+
+
+def _unexpected(kind: type[BaseException]) -> str:
+    """Return what is said of an error of another library: its text may have values of rows, so only the kind."""
+    return f"unexpected {kind.__name__}; set {DEBUG}=1 to see the traceback"
 
 
 # ---------------------------------------------------------------- names, times, lags

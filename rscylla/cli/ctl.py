@@ -187,7 +187,7 @@ def command(body: Callable[..., Answer]) -> Callable[..., Answer]:
             raise rscylla.ConnectionFailed(str(error)) from error
         except ValueError as error:
             raise rscylla.ConfigError(str(error)) from error
-        write(json_line(found) if as_json else text)
+        write(json_line(found) if as_json else text, lines=not as_json)
 
     shown.__signature__ = signature.replace(  # type: ignore[attr-defined]
         # By keyword: groups without a default may follow parameters with one.

@@ -313,7 +313,7 @@ def schema(
         cql = lease_schema_cql(store, table_name or DEFAULT_LEASE_TABLE)
     else:
         cql = schema_cql(store, table_name or DEFAULT_TABLE)
-    write(json_line({"cql": cql}) if as_json else f"{cql};")
+    write(json_line({"cql": cql}) if as_json else f"{cql};", lines=not as_json)
 
 
 def _slices_of(consumer: str, cursors: OperableStore) -> list[str]:

@@ -116,7 +116,7 @@ def show(
         write(f"{name + ':':<11}{moment(value) if isinstance(value, datetime) else value}")
     for at, what in letter.audit:
         write(f"{'audit:':<11}{at}  {what}")
-    write(letter.traceback.rstrip() or letter.error)
+    write(letter.traceback.rstrip() or letter.error, lines=True)
 
 
 @app.command("replay")
@@ -204,7 +204,7 @@ def discard(
 def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
     """Print the statement that creates the letter table, for an administrator to run. Does not connect."""
     cql = letter_schema_cql(store, table_name)
-    write(json_line({"cql": cql}) if as_json else f"{cql};")
+    write(json_line({"cql": cql}) if as_json else f"{cql};", lines=not as_json)
 
 
 # ---------------------------------------------------------------- letters

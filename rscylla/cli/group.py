@@ -191,7 +191,7 @@ def reslice(
 def schema(store: Keyspace, table_name: Table = DEFAULT_GROUP_TABLE, as_json: JsonOutput = False) -> None:
     """Print the statement that creates the group table, for an administrator to run. Does not connect."""
     cql = group_schema_cql(store, table_name)
-    write(json_line({"cql": cql}) if as_json else f"{cql};")
+    write(json_line({"cql": cql}) if as_json else f"{cql};", lines=not as_json)
 
 
 # ---------------------------------------------------------------- for the other commands

@@ -17,7 +17,7 @@ import rscylla
 
 from .common import Exit, number, quiet_logs, reports_errors, stopping
 from .connectors import BootstrapServers, need_servers, open_session
-from .standard import hide, say, write
+from .standard import binary_output, hide, say, visible, write
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties
@@ -90,7 +90,7 @@ def _validate(properties: Properties) -> None:
         | ({"note": properties.redacted(one.note, one.property)} if one.note else {})
         for one in found
     ]
-    write(json.dumps(lines, indent=2, ensure_ascii=False))
+    write(json.dumps(lines, indent=2, ensure_ascii=False), lines=True)
     if any(one.level == "error" for one in found):
         raise typer.Exit(Exit.FAILED)
 
@@ -107,7 +107,7 @@ def _show(properties: Properties) -> None:
     own |= {name.replace("schema.registry.url", "auto.register.schemas"): "true" for name in registries}
     properties = properties.but(own)
     with open_session(properties) as session, stopping() as stop:
-        publisher = JsonLines(sys.stdout.buffer)
+        publisher = JsonLines(binary_output())
         Connector(properties, session, publisher, lambda keyspace: MemoryCursorStore(), to_head=True).run(stop)
 
 
@@ -133,6 +133,7 @@ def snapshot_bars() -> Iterator[Callable[[str, float, int], None] | None]:
         yield None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = ("snapshot of {task.description}", "{task.percentage:>5.1f} %", "{task.fields[rows]:,} rows")
@@ -145,7 +146,7 @@ def snapshot_bars() -> Iterator[Callable[[str, float, int], None] | None]:
         def show(table: str, part: float, rows: int) -> None:
             with lock:
                 if table not in bars:
-                    bars[table] = display.add_task(table, total=1.0, rows=rows)
+                    bars[table] = display.add_task(escape(visible(table)), total=1.0, rows=rows)
                 if part < 1:
                     display.update(bars[table], completed=part, rows=rows)
                 else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import rscylla
 
-from .standard import write
+from .standard import visible, write
 
 __all__ = ["EVENT_FORMATS", "json_line", "line_of", "moment", "table"]
 
@@ -28,7 +28,7 @@ def moment(time: datetime | None) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write columns of text with aligned widths."""
-    lines = [list(head), *(list(row) for row in rows)]
+    lines = [[visible(cell) for cell in line] for line in (head, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
         write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

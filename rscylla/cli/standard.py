@@ -1,4 +1,8 @@
-"""Standard input, output, and error of a command: each may be closed, full, or in an encoding that lacks characters."""
+"""Standard input, output, and error of a command: each may be closed, full, or in an encoding that lacks characters.
+
+What is written may have any text in it, of rows, of servers, of errors: control characters, which a terminal would
+obey, are written as their codes.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,25 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 import rscylla
 
-__all__ = ["escaped", "expect_json", "hide", "output_error", "prepare", "say", "unwritable", "write"]
+__all__ = [
+    "binary_output",
+    "escaped",
+    "expect_json",
+    "hide",
+    "output_error",
+    "prepare",
+    "say",
+    "unwritable",
+    "visible",
+    "write",
+]
 
 _ESCAPE = "rscylla-escape"
 
@@ -88,15 +104,49 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_ESCAPE, _escape)
 
 
-def write(text: str) -> None:
-    """Write a line to standard output and flush it."""
-    _write(sys.stdout, text)
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Controls, ends of lines but that of Unix, what turns the direction of text, and halves of surrogates."""
 
 
-def say(text: str) -> None:
-    """Write a line to standard error, without what is hidden. Never fails."""
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Return *text* with control characters as JSON escapes them, which changes no value in JSON.
+
+    Args:
+        lines: newlines stay; otherwise, the text is one line.
+
+    >>> visible("a\x1b[2J\nb")
+    'a\\u001b[2J\\nb'
+    """
+    text = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if lines else text.replace("\n", "\\n")
+
+
+def write(text: str, *, lines: bool = False) -> None:
+    """Write a line to standard output, or *lines*, as they are visible, and flush it."""
+    _write(sys.stdout, visible(text, lines=lines))
+
+
+def say(text: str, *, lines: bool = False) -> None:
+    """Write a line to standard error, or *lines*, as they are visible, without what is hidden. Never fails."""
     with contextlib.suppress(OSError, ValueError):
-        _write(sys.stderr, _hiding(text))
+        _write(sys.stderr, visible(_hiding(text), lines=lines))
+
+
+def binary_output() -> BinaryIO:
+    """Return standard output for bytes. On a terminal, lines of UTF-8 are as they are visible."""
+    return cast("BinaryIO", _Visible(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer)
+
+
+class _Visible:
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, data: bytes) -> int:
+        self._out.write(visible(data.decode("utf-8", "surrogateescape"), lines=True).encode())
+        return len(data)
+
+    def flush(self) -> None:
+        self._out.flush()
 
 
 def _as_it_is(text: str) -> str:
