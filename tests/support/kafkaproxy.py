@@ -114,7 +114,7 @@ class Fault:
     ``pass``: it goes on. ``lose``: the connection ends, and it is lost. ``mute``: it is carried out, and the connection
     ends instead of an answer. ``late``: the connection ends at once, and it is carried out after *seconds* all the
     same. ``twice``: it is carried out twice, one after the other, and answered once. ``refuse``: the proxy answers
-    that the broker does not lead the partition.
+    that the broker does not lead the partitions, once the next request for them has come, or after *seconds*.
     """
 
     what: str = "pass"
@@ -206,13 +206,18 @@ class KafkaProxy:
         if fault.what == "late":
             link.late = request.number
             _end(link.client)
+        if fault.what == "refuse":
+            link.refused.append(request)
+            timer = threading.Timer(fault.seconds, link.refuse)
+            timer.daemon = True
+            timer.start()
+            return True
+        if link.refused and request.api == PRODUCE and request.partitions() == link.refused[0].partitions():
+            link.refuse()
         if fault.seconds:
             self._ended.wait(fault.seconds)
         if fault.what == "lose":
             return False
-        if fault.what == "refuse":
-            link.tell(request.refused())
-            return True
         if fault.what == "mute":
             link.mute = request.number
         link.broker.sendall(request.frame)
@@ -244,7 +249,14 @@ class _Link:
     late: int | None = None  # the number of the request that is carried out after the connection ended
     mute: int | None = None
     unasked: list[int] = attrs.field(factory=list)
+    refused: list[Request] = attrs.field(factory=list)
     lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def refuse(self) -> None:
+        """Answer the requests that are refused, if any are left."""
+        with contextlib.suppress(IndexError, OSError):
+            while True:
+                self.tell(self.refused.pop(0).refused())
 
     def tell(self, frame: bytes) -> None:
         with self.lock:
