@@ -415,7 +415,7 @@ class Connector:
         return Snapshots(
             properties,
             publisher,
-            cast("Mode", properties.text("snapshot.mode").lower()),
+            cast("Mode", properties.snapshot_mode),
             timedelta(milliseconds=properties.number(_LAG)),
             # Slices share the limit of their table.
             rows_per_s=max(1.0, rows / part[1]) if rows else None,
@@ -510,7 +510,7 @@ class Connector:
     def _restarts(self) -> Restarts:
         properties = self.properties
         most = properties.number("worker.max.retries")
-        first = timedelta(milliseconds=properties.number("worker.retry.backoff.base"))
+        first = timedelta(milliseconds=max(1, properties.number("worker.retry.backoff.base")))
         last = timedelta(milliseconds=properties.number("worker.maximum.backoff"))
         return Restarts(
             most=None if most < 0 else most,

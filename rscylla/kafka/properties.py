@@ -24,9 +24,13 @@ Check = Callable[[str], str]
 """Returns what is wrong with a value; "" if nothing is."""
 
 
+_INT: Final = 2**31 - 1
+_LONG: Final = 2**63 - 1
+
+
 def _whole(least: int, most: int | None = None) -> Check:
     def check(value: str) -> str:
-        if re.fullmatch(r"[+-]?\d{1,18}", value) and least <= int(value) and (most is None or int(value) <= most):
+        if re.fullmatch(r"[+-]?[0-9]{1,19}", value) and least <= int(value) <= (_LONG if most is None else most):
             return ""
         return f"must be a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
 
@@ -68,6 +72,10 @@ def _hosts(value: str) -> str:
     return "" if words(value) else "is missing; name a node, such as 10.0.0.1:9042"
 
 
+def _snapshots(value: str) -> str:
+    return "" if value.lower() in _OTHER_SNAPSHOTS else _one_of(*_SNAPSHOTS)(value)
+
+
 @attrs.frozen
 class Property:
     """A property that is known. A name that ends with ``*`` stands for all with this beginning."""
@@ -92,9 +100,11 @@ def words(text: str) -> list[str]:
 _S: Final[Status] = "supported"
 _I: Final[Status] = "inert"
 _U: Final[Status] = "unsupported"
-_LEVELS: Final = ("any", "one", "two", "three", "quorum", "all", "local_quorum", "each_quorum", "local_one")
+_LEVELS: Final = "any one two three quorum all local_quorum each_quorum local_one serial local_serial".split()
 _IMAGES: Final = _one_of("none", "full", "only-updated")
-_SNAPSHOTS: Final = _one_of("never", "initial", "initial_only", "when_needed")
+_SNAPSHOTS: Final = ("never", "initial", "initial_only", "when_needed")
+_OTHER_SNAPSHOTS: Final = "always no_data recovery schema_only schema_only_recovery configuration_based custom".split()
+"""Modes of Debezium by which the connector publishes no rows, as it does by all."""
 _BOUNDARIES: Final = ("poll", "interval", "connector")
 _CLASS: Final = _one_of("com.scylladb.cdc.debezium.connector.scyllaconnector", "scyllaconnector", "scylla")
 
@@ -115,7 +125,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("scylla.name", None, _S, "`topic.prefix` of connectors before version 2"),
         ("scylla.user", None, _S, "the user name; with `scylla.password`"),
         ("scylla.consistency.level", "QUORUM", _S, "the consistency of reads of the log", _one_of(*_LEVELS)),
-        ("scylla.query.options.fetch.size", "0", _S, "rows of a page; 0 is the default of rscylla", _whole(0)),
+        ("scylla.query.options.fetch.size", "0", _S, "rows of a page; 0 is the default of rscylla", _whole(0, _INT)),
         ("scylla.local.dc", None, _S, "the data center to prefer"),
         ("scylla.ssl.enabled", "false", _S, "TLS to the cluster", _flag),
         (
@@ -127,8 +137,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("scylla.ssl.cipherSuites", None, _S, "TLS 1.2 cipher suites, by the names of OpenSSL"),
         ("scylla.ssl.openssl.keyCertChain", None, _S, "the client's certificates as PEM"),
         ("scylla.ssl.openssl.privateKey", None, _S, "the client's key as PEM"),
-        ("scylla.query.time.window.size", "30000", _I, "windows follow the backlog", _whole(1)),
-        ("scylla.confidence.window.size", "30000", _S, "ms to stay behind the clock: the lag", _whole(1)),
+        ("scylla.query.time.window.size", "30000", _I, "windows follow the backlog", _whole(0)),
+        ("scylla.confidence.window.size", "30000", _S, "ms to stay behind the clock: the lag", _whole(0, _INT)),
         ("scylla.minimal.wait.for.window.time", "0", _I, "idle logs cost next to nothing", _whole(0)),
         ("scylla.initial.lookback.ms", "0", _S, "how far back a first start reads; 0: all the log has", _whole(0)),
         ("cdc.output.format", "legacy", _S, "`legacy` or `advanced`", _one_of("legacy", "advanced")),
@@ -141,17 +151,17 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ),
         ("cdc.include.primary-key.payload-key-name", "key", _S, "the field for `payload-key`"),
         ("cdc.incomplete.task.timeout.ms", "15000", _I, "images are never waited for", _whole(0)),
-        ("worker.retry.backoff.base", "50", _S, "ms before the first restart of a table", _whole(1)),
-        ("worker.maximum.backoff", "30000", _S, "ms between restarts at most", _whole(1)),
-        ("worker.jitter.percentage", "20", _I, "pauses are always spread", _whole(1, 100)),
-        ("worker.max.retries", "20", _S, "failures of a table in ten minutes; −1: no limit", _whole(-1)),
+        ("worker.retry.backoff.base", "50", _S, "ms before the first restart of a table", _whole(0, _INT)),
+        ("worker.maximum.backoff", "30000", _S, "ms between restarts at most", _whole(0, _INT)),
+        ("worker.jitter.percentage", "20", _I, "pauses are always spread", _whole(1)),
+        ("worker.max.retries", "20", _S, "failures of a table in ten minutes; −1: no limit", _whole(-1, _INT)),
         ("worker.shared.session.enabled", "false", _I, "there is one session a process", _flag),
-        ("worker.pooling.core.pool.local", "1", _I, "the driver has a connection for each shard", _whole(1)),
-        ("worker.pooling.max.pool.local", "1", _I, "as above", _whole(1)),
-        ("worker.pooling.max.requests.per.connection", "256", _I, "queries in flight are limited", _whole(1)),
+        ("worker.pooling.core.pool.local", "1", _I, "the driver has a connection for each shard", _whole(0)),
+        ("worker.pooling.max.pool.local", "1", _I, "as above", _whole(0)),
+        ("worker.pooling.max.requests.per.connection", "256", _I, "queries in flight are limited", _whole(0)),
         ("worker.pooling.max.queue.size", "256", _I, "as above", _whole(0)),
         ("worker.pooling.pool.timeout.ms", "5000", _I, "as above", _whole(0)),
-        ("heartbeat.interval.ms", "30000", _S, "ms between heartbeats; 0: none", _whole(0)),
+        ("heartbeat.interval.ms", "30000", _S, "ms between heartbeats; 0: none", _whole(0, _INT)),
         ("scylla.worker.config", None, _U, "internal to the connector's tasks"),
     ),
     *_table(
@@ -168,7 +178,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
             _one_of("fail", "warn", "skip", "ignore"),
         ),
         ("max.batch.size", "2048", _I, "records go out as they come", _whole(1)),
-        ("max.queue.size", "8192", _S, "changes of a table on their way at most", _whole(1)),
+        ("max.queue.size", "8192", _S, "changes of a table on their way at most", _whole(1, _INT)),
         ("max.queue.size.in.bytes", "0", _S, "bytes of a table on their way at most; 0: 64 MiB", _whole(0)),
         ("poll.interval.ms", "500", _I, "records go out as they come", _whole(1)),
         ("skipped.operations", "t", _S, "operations without records"),
@@ -185,13 +195,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("topic.cache.size", "10000", _I, "names of topics are made once a table", _whole(1)),
         ("topic.naming.strategy", None, _I, "the connector ignores it, too"),
         ("signal.data.collection", None, _U, "signals are not read"),
-        ("signal.poll.interval.ms", "5000", _S, "how often requests of snapshots are looked for", _whole(1)),
+        ("signal.poll.interval.ms", "5000", _S, "how often requests of snapshots are looked for", _whole(1, _INT)),
         ("signal.enabled.channels", "source", _I, "signals are not read"),
         ("notification.enabled.channels", None, _U, "notifications are not sent; see metrics and health"),
         ("notification.sink.topic.name", None, _U, "as above"),
         ("custom.metric.tags", None, _U, "metrics have the table's name as label"),
         ("sourceinfo.struct.maker", None, _I, "`source` is as the connector makes it"),
-        ("snapshot.mode", "never", _S, "rows of the base tables before changes; see docs/snapshots.md", _SNAPSHOTS),
+        ("snapshot.mode", "never", _S, "rows of the base tables before changes; see docs/snapshots.md", _snapshots),
         ("snapshot.mode.custom.*", None, _I, "as in the connector"),
         ("snapshot.mode.configuration.based.*", None, _I, "as in the connector"),
         ("incremental.snapshot.watermarking.strategy", None, _I, "as in the connector"),
@@ -229,16 +239,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("errors.log.include.messages", "false", _I, "logs have no values of rows", _flag),
         ("topic.creation.groups", None, _S, "groups of topics with settings of their own"),
         ("topic.creation.*", None, _S, "settings of topics that rscylla creates"),
-        (
-            *("auto.create.topics.enable", None, _S, "`true`: rscylla creates topics that do not exist"),
-            _flag,
-        ),
+        ("auto.create.topics.enable", None, _S, "`true`: rscylla creates topics that do not exist", _flag),
         (
             *("exactly.once.support", "requested", _S, "`required`: exactly-once mode, also without the worker's word"),
             _one_of("requested", "required"),
         ),
         ("transaction.boundary", "poll", _I, "transactions end by time and size", _one_of(*_BOUNDARIES)),
-        ("transaction.boundary.interval.ms", "1000", _S, "ms that a transaction stays open at most", _whole(1)),
+        ("transaction.boundary.interval.ms", "1000", _S, "ms that a transaction stays open at most", _whole(1, _INT)),
         ("offsets.storage.topic", None, _I, "see `rscylla.store.topic`"),
         ("producer.override.*", None, _S, "settings of the producer, by Java's names"),
         ("admin.override.*", None, _I, "topics are created with the producer's settings"),
@@ -254,7 +261,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("rscylla.group", None, _S, "the name of the group of processes that share the tables' keys"),
         ("rscylla.group.slices", "64", _S, "into how many slices a new group cuts the keys", _whole(1, 4096)),
         ("rscylla.snapshot.rows.per.second", "0", _S, "of each table in a snapshot, at most; 0: no limit", _whole(0)),
-        ("rscylla.tables.interval.ms", "10000", _S, "how often tables are looked for", _whole(100)),
+        ("rscylla.tables.interval.ms", "10000", _S, "how often tables are looked for", _whole(100, _INT)),
         ("rscylla.source.version", "2.0.4-SNAPSHOT", _S, "`source.version`"),
         ("rscylla.like.connector", None, _S, "what is done as in the connector; see docs/debezium.md"),
         (
@@ -399,6 +406,12 @@ class Properties(Mapping[str, str]):
         return words(self.text(name))
 
     @property
+    def snapshot_mode(self) -> str:
+        """The mode of snapshots; modes that only Debezium has are "never", as in the connector."""
+        mode = self.text("snapshot.mode").lower()
+        return mode if mode in _SNAPSHOTS else "never"
+
+    @property
     def exactly_once(self) -> bool:
         """Whether records and cursors are published in transactions of Kafka."""
         worker, own = self.text("exactly.once.source.support"), self.text("exactly.once.support")
@@ -462,6 +475,8 @@ class Properties(Mapping[str, str]):
             yield Finding(name, wrong if is_shown else "has a part that is not possible, in a value that is not shown")
         elif wrong:
             yield Finding(name, f"{wrong}, not {self._shown(name, value.strip())!r}")
+        elif name == "snapshot.mode" and value.strip().lower() in _OTHER_SNAPSHOTS:
+            yield Finding(name, "has no effect: as in the connector, no rows are published", "warning")
         elif known.status == "inert" and value.strip() != (known.default or ""):
             yield Finding(name, f"has no effect: {known.meaning}", "warning")
         elif known.status == "unsupported" and value.strip() != (known.default or ""):

@@ -13,8 +13,10 @@ from connectorcases import cases
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
+from cursorstore import MemoryCursorStore
 from rscylla.debezium import PROPERTIES as OF_RECORDS
 from rscylla.errors import ConfigError
+from rscylla.kafka import Connector
 from rscylla.kafka.client import producer_config, producer_findings
 from rscylla.kafka.properties import PROPERTIES, Properties, property_of
 from rscylla.kafka.publisher import KafkaPublisher
@@ -208,6 +210,39 @@ def test_a_reference_that_leads_nowhere_is_refused_with_the_name_of_the_property
 def test_each_property_has_its_verdict(name: str, value: str, level: str | None) -> None:
     found = Properties.of(NEEDED | {name: value})
     assert levels(found).get(name) == level or {"warning", "error"} & {levels(found).get(name)} == {level}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "0") for name in ("scylla.query.time.window.size", "scylla.confidence.window.size")),
+        *((f"worker.{name}", "0") for name in ("retry.backoff.base", "maximum.backoff", "pooling.core.pool.local")),
+        *((f"worker.pooling.max.{name}", "0") for name in ("pool.local", "requests.per.connection", "queue.size")),
+        ("worker.jitter.percentage", "2147483647"),
+        ("scylla.consistency.level", "LOCAL_SERIAL"),
+        ("scylla.consistency.level", " Local_Quorum "),
+        ("snapshot.mode", "schema_only"),
+        ("snapshot.mode", "Always"),
+        ("tombstones.on.delete", " TRUE "),
+        ("max.queue.size.in.bytes", "9223372036854775807"),
+        ("heartbeat.interval.ms", "+5"),
+        ("scylla.table.names", "a.b , c.d,"),
+        ("cdc.include.primary-key.placement", "KAFKA-KEY, payload-diff"),
+        ("skipped.operations", "c,u,"),
+    ],
+)
+def test_what_the_java_connector_takes_is_taken(name: str, value: str) -> None:
+    found = Properties.of(NEEDED | {name: value})
+    assert found.errors == []
+    assert Connector(found, None, MemoryCursorStore(), lambda keyspace: MemoryCursorStore())  # type: ignore[arg-type]
+
+
+def test_modes_of_snapshots_that_the_connector_ignores_publish_no_rows() -> None:
+    for mode in ("always", "NO_DATA", "recovery"):
+        found = of(snapshot_mode=mode)
+        assert (found.snapshot_mode, [f.level for f in found.findings]) == ("never", ["warning"])
+    assert of(snapshot_mode="Initial").snapshot_mode == "initial"
+    assert of().snapshot_mode == "never"
 
 
 def test_a_name_that_is_nearly_right_is_corrected() -> None:
