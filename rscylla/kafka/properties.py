@@ -100,10 +100,15 @@ def words(text: str) -> list[str]:
 _S: Final[Status] = "supported"
 _I: Final[Status] = "inert"
 _U: Final[Status] = "unsupported"
-_LEVELS: Final = "any one two three quorum all local_quorum each_quorum local_one serial local_serial".split()
+_LEVELS: Final = (
+    *("any", "one", "two", "three", "quorum", "all", "local_quorum", "each_quorum", "local_one", "serial"),
+    "local_serial",
+)
 _IMAGES: Final = _one_of("none", "full", "only-updated")
 _SNAPSHOTS: Final = ("never", "initial", "initial_only", "when_needed")
-_OTHER_SNAPSHOTS: Final = "always no_data recovery schema_only schema_only_recovery configuration_based custom".split()
+_OTHER_SNAPSHOTS: Final = (
+    *("always", "no_data", "recovery", "schema_only", "schema_only_recovery", "configuration_based", "custom"),
+)
 """Modes of Debezium by which the connector publishes no rows, as it does by all."""
 _BOUNDARIES: Final = ("poll", "interval", "connector")
 _CLASS: Final = _one_of("com.scylladb.cdc.debezium.connector.scyllaconnector", "scyllaconnector", "scylla")
