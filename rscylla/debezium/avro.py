@@ -81,8 +81,8 @@ class _Maker:
         if (known := self._described.get(full)) is not None:
             if known.fields != schema.fields:
                 raise ConfigError(
-                    f"two structs have the name {full}, and other fields; Avro tells them by their names. Names that are "
-                    "one only by their adjustment differ with schema.name.adjustment.mode=avro_unicode"
+                    f"two structs have the name {full}, and other fields; Avro tells them by their names. Names that "
+                    "are one only by their adjustment differ with schema.name.adjustment.mode=avro_unicode"
                 )
             return name if own == space else full
         _check(name, f"the schema {full}", "schema")

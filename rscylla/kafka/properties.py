@@ -24,8 +24,7 @@ Check = Callable[[str], str]
 """Returns what is wrong with a value; "" if nothing is."""
 
 
-_INT: Final = 2**31 - 1
-_LONG: Final = 2**63 - 1
+_INT, _LONG = 2**31 - 1, 2**63 - 1
 
 
 def _whole(least: int, most: int | None = None) -> Check:
@@ -270,9 +269,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("rscylla.source.version", "2.0.4-SNAPSHOT", _S, "`source.version`"),
         ("rscylla.like.connector", None, _S, "what is done as in the connector; see docs/debezium.md"),
         (
-            "rscylla.on.expired",
-            "raise",
-            _S,
+            *("rscylla.on.expired", "raise", _S),
             "a cursor older than the log, or of a former log of the table: `raise`, or `oldest`",
             _one_of("raise", "oldest"),
         ),
