@@ -93,7 +93,8 @@ class Processes:
     Args:
         manager: Decides.
         send: Sends commands; called with ids that are the same when an event comes again.
-        timers: Keeps timers, also those of other managers; ids begin with the name of the manager.
+        timers: Keeps timers, also those of other managers; ids begin with the name of the manager and a slash. A slash
+            in the name is ``%2F`` there, and a percent sign ``%25``.
         decode: Such as ``EventTypes.decode``.
         refused: Errors of aggregates that refuse a command, such as one that comes too late: logged and passed over.
 
@@ -117,7 +118,8 @@ class Processes:
         self._timers = timers
         self._decode = decode
         self._refused = refused
-        self._prefix = f"{manager.name}/"
+        # No name is the beginning of another one with the slash after it, whatever is in the names.
+        self._prefix = f"{manager.name.replace('%', '%25').replace('/', '%2F')}/"
 
     def consumer(self, name: str | None = None, **options: Any) -> Consumer:
         """Return a consumer of the event table's stream, for one lane. Thread-safe if *send* is.
@@ -141,10 +143,13 @@ class Processes:
         """
         return timer_spec(f"{self._manager.name}-timers", self._timers, self.fire, wrap=wrap, every=every, **options)
 
-    def fire(self, timer: Timer, run: object = None) -> None:
+    def fire(self, timer: Timer, run: Run | None = None) -> None:
         """Carry out what follows from *timer*, for a lane that fires timers of several managers.
 
+        The stop of *run* is looked at between two actions; what was done is done once when the timer fires again.
+
         Raises:
+            Stopped: *run* has to end.
             ConfigError: it is a timer of another manager.
         """
         if not self.owns(timer):
@@ -153,7 +158,7 @@ class Processes:
             )
         mine = attrs.evolve(timer, id=timer.id.removeprefix(self._prefix))
         cause = str(firing_id(timer))
-        self._carry_out(self._manager.fire(mine), cause, cause)
+        self._carry_out(self._manager.fire(mine), cause, cause, run)
 
     def owns(self, timer: Timer) -> bool:
         """Return whether *timer* is one of this manager."""
@@ -165,12 +170,14 @@ class Processes:
             return
         envelope = self._decode(record)
         calling(
-            lambda: self._carry_out(self._manager.react(envelope), str(record.event_id), record.correlation_id),
+            lambda: self._carry_out(self._manager.react(envelope), str(record.event_id), record.correlation_id, run),
             envelope.event,
         )
 
-    def _carry_out(self, actions: Iterable[Action], cause: str, correlation_id: str) -> None:
+    def _carry_out(self, actions: Iterable[Action], cause: str, correlation_id: str, run: Run | None) -> None:
         for number, action in enumerate(actions):
+            if run is not None:
+                run.stop.check()
             if isinstance(action, Send):
                 self._sent(action, f"{uuid.uuid5(_NAMESPACE, f'{self._prefix}{cause}/{number}')}", correlation_id)
             elif isinstance(action, SetTimer):

@@ -14,7 +14,7 @@ from waiting import eventually
 import rscylla
 from cursorstore import MemoryDeadLetters
 from rscylla.clock import Stop
-from rscylla.errors import ConfigError
+from rscylla.errors import ConfigError, Stopped
 from rscylla.eventsourcing import (
     Action,
     AggregateID,
@@ -220,6 +220,58 @@ def test_timers_of_others_and_unknown_actions_are_refused() -> None:
     with pytest.raises(ConfigError, match="not one of 'reminders'"):
         processes.fire(Timer("other/a", PAST))
     assert not processes.owns(Timer("other/a", PAST))
+
+
+def test_managers_whose_names_begin_alike_own_their_own_timers() -> None:
+    def named(name: str) -> Processes:
+        manager = Reminders()
+        manager.name = name
+        return Processes(manager, Sent(), timers, TYPES.decode)
+
+    names, timers = ["pay", "pay/late", "pay/", "pay%2Flate", "pay%", "/", "//", "Pay", "pay-late", " "], MemoryTimers()
+    all_of_them = [named(name) for name in names]
+    for one in all_of_them:
+        one._carry_out([SetTimer("late/a", PAST), SetTimer("a", PAST)], "cause", "c", None)
+    assert len(timers.waiting()) == 2 * len(names)
+    for timer in timers.waiting():
+        [owner] = [one for one in all_of_them if one.owns(timer)]
+        owner.fire(timer)
+        [(_, command, _)] = owner._send.commands.values()  # type: ignore[attr-defined]
+        assert command[0] in ("late/a", "a")
+        owner._send.commands.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("cause", ["event", "timer"])
+def test_a_stop_is_looked_at_between_two_actions_and_each_is_done_once(cause: str) -> None:
+    class Many(Reminders):
+        def react(self, envelope: Envelope[Any]) -> Iterable[Action]:
+            return [Send(counter(f"c{n}"), Added(n)) for n in range(100)]
+
+        def fire(self, timer: Timer) -> Iterable[Action]:
+            return [Send(counter(f"c{n}"), Added(n)) for n in range(100)]
+
+    class Stopping(Sent):
+        def __call__(self, *args: Any, **more: Any) -> None:
+            super().__call__(*args, **more)
+            if self.calls == 3:
+                stop.set()
+
+    stop, sent, shop = Stop(), Stopping(), Shop()
+    shop.add("a", 7)
+    processes = Processes(Many(), sent, MemoryTimers(), TYPES.decode)
+    [event] = [one for one in shop.stream.items if "version" in one.key]  # type: ignore[union-attr]
+
+    def work(run: rscylla.Run) -> None:
+        if cause == "event":
+            processes.consumer().consume(event, run)  # type: ignore[arg-type]
+        else:
+            processes.fire(Timer("reminders/a", PAST), run)
+
+    with pytest.raises(Stopped):
+        work(rscylla.Run("reminders", stop=stop))
+    assert sent.calls == 3
+    work(rscylla.Run("reminders"))
+    assert len(sent.commands) == 100
 
 
 def test_the_lane_of_a_manager_fires_its_timers() -> None:
