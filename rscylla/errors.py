@@ -29,6 +29,7 @@
     │   ├── VersionConflict           the aggregate has another version than the append expects (resumable)
     │   ├── VersionGap                events of an aggregate are missing before the one that came
     │   ├── UnreadableEvent           an event of an unknown type, or with data that are not of its type
+    │   ├── CommandIDReused           the id of a command was used for another one before
     │   ├── ConcealedError            an error of other code, without its text, which may quote personal data
     │   └── SubjectForgotten          personal data of a subject whose key was deleted cannot be written
     ├── SparkFailed                   Spark failed for a reason that is not an error of rscylla (resumable)
@@ -57,6 +58,7 @@ __all__ = [
     "AuthenticationFailed",
     "CDCDisabled",
     "CannotReplicate",
+    "CommandIDReused",
     "ConcealedError",
     "ConfigError",
     "ConnectionFailed",
@@ -330,6 +332,10 @@ class UnreadableEvent(EventStoreError):
         super().__init__(message)
         self.type = type
         self.schema = schema
+
+
+class CommandIDReused(EventStoreError):
+    """The id of a command was used before for one that led to other events. Nothing is appended; use a new id."""
 
 
 class ConcealedError(EventStoreError):

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 import rscylla
-from rscylla.eventsourcing import SubjectForgotten, VersionConflict
+from rscylla.eventsourcing import CommandIDReused, SubjectForgotten, VersionConflict
 
 from .domain.rules import RuleBroken
 from .tables import is_outage
@@ -69,7 +69,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, description in {
         404: "There is no such order or customer.",
         409: "The state of the aggregate forbids it, or somebody else changed it at the same time.",
-        422: "The request is malformed.",
+        422: "The request is malformed, or its Idempotency-Key is of another command.",
         503: "The database does not answer. Send the same command with the same Idempotency-Key again.",
     }.items()
 }
@@ -90,6 +90,7 @@ def install(app: FastAPI) -> None:
         (Problem, lambda error: error),
         (RuleBroken, _of_rule),
         (VersionConflict, _of_conflict),
+        (CommandIDReused, _of_key),
         (SubjectForgotten, lambda error: Problem(409, "forgotten", "The customer was forgotten", str(error))),
         (RequestValidationError, _of_validation),
         (HTTPException, _of_http),
@@ -119,6 +120,11 @@ def _of_rule(error: RuleBroken) -> Problem:
 
 def _of_conflict(error: VersionConflict) -> Problem:
     return Problem(409, "conflict", "Somebody else changed it", str(error))
+
+
+def _of_key(error: CommandIDReused) -> Problem:
+    detail = "this Idempotency-Key is of another command; use a new one for each"
+    return Problem(422, "key-reused", "The key was used before", detail)
 
 
 def _of_validation(error: RequestValidationError) -> Problem:

@@ -17,7 +17,15 @@
 Needs the extra ``eventsourcing``. See docs/event-store.md.
 """
 
-from ..errors import ConcealedError, EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict, VersionGap
+from ..errors import (
+    CommandIDReused,
+    ConcealedError,
+    EventStoreError,
+    SubjectForgotten,
+    UnreadableEvent,
+    VersionConflict,
+    VersionGap,
+)
 from .abc import (
     BuildStore,
     Built,
@@ -56,6 +64,7 @@ __all__ = [
     "Built",
     "CancelTimer",
     "CommandHandler",
+    "CommandIDReused",
     "ConcealedError",
     "Envelope",
     "EventMessages",

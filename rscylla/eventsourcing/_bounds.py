@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import attrs
 
 from ..errors import ConfigError, VersionConflict
 from .envelope import AggregateID, EventRecord
 
-__all__ = ["Bounds", "conflict"]
+__all__ = ["Bounds", "conflict", "content"]
 
 _ROW = 100
 """Bytes of a row besides its texts, about."""
@@ -68,6 +69,11 @@ def _size(record: EventRecord) -> int:
         return _ROW + sum(len(text.encode()) for text in every)
     except (UnicodeEncodeError, AttributeError) as e:
         raise ConfigError(f"{aggregate}: event {record.version} has a value that is not a valid text") from e
+
+
+def content(record: EventRecord) -> tuple[Any, ...]:
+    """Return what makes an event that is there the same as *record*: not its id alone."""
+    return record.event_id, record.type, record.schema, record.data
 
 
 def conflict(aggregate: AggregateID, expected: int, actual: int) -> VersionConflict:

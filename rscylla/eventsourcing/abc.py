@@ -73,8 +73,8 @@ class EventStore(Protocol):
         """Append *records*: the next events of one aggregate, with versions one after the other. All or none.
 
         The aggregate must still be at the version before the first of them. The same append again, with the same event
-        ids at the same versions, changes nothing and is no error: so after an error whose outcome is unknown, the same
-        call is safe, and tells.
+        ids, types, and data at the same versions, changes nothing and is no error: so after an error whose outcome is
+        unknown, the same call is safe, and tells. The same ids with other data are a conflict.
 
         Raises:
             VersionConflict: the aggregate has another version.

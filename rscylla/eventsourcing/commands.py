@@ -15,7 +15,8 @@ import attrs
 from .. import _timeuuid as tu
 from .._retry import Backoff, may_help, retry
 from ..clock import Clock, Stop, SystemClock
-from ..errors import ConfigError, RscyllaError, VersionConflict, VersionGap
+from ..errors import CommandIDReused, ConfigError, RscyllaError, SubjectForgotten, VersionConflict, VersionGap
+from ._alike import alike
 from ._bounds import conflict
 from .abc import EventStore, SnapshotStore
 from .aggregate import Aggregate
@@ -88,7 +89,7 @@ class CommandHandler(Generic[S, C, E]):
         attempts: How often a command is tried, at most: again after a conflict, and after a temporary error.
         backoff: The pauses between attempts.
         clock: The clock of the events and of the pauses.
-        stop: Ends the pauses with ``Stopped``.
+        stop: Ends pauses, and the reading of events, with ``Stopped``.
     """
 
     def __init__(
@@ -154,6 +155,8 @@ class CommandHandler(Generic[S, C, E]):
 
         Args:
             command_id: Identifies the command, also when it is sent again: then nothing is done. Default: a new one.
+                One that an earlier command had, which led to other events, is refused. Times and UUIDs in them may
+                differ, and fields with ``eq=False``: they may be made by who receives the command.
             correlation_id: What it belongs to, for the envelopes of its events; default: the command's id.
             user: Who sent it, for the envelopes.
             metadata: Anything else for the envelopes.
@@ -162,6 +165,7 @@ class CommandHandler(Generic[S, C, E]):
 
         Raises:
             VersionConflict: others were faster at each attempt, or the version is not the one that is expected.
+            CommandIDReused: the id is of another command, which was done before.
             ConfigError: an event cannot be stored.
             Others: what ``decide`` raises, as it is; those of ``load``. After ``QueryTimeout`` and ``ConnectionFailed``
                 it is not known whether the command was done; send it again with the same id.
@@ -180,7 +184,7 @@ class CommandHandler(Generic[S, C, E]):
             nonlocal loaded
             loaded = self._caught_up(loaded or self._start(aggregate))
             if command_id in loaded.commands:
-                events = self._events_of(aggregate, command_id)
+                events = self._done_before(aggregate, command, command_id)
                 return Handled(aggregate, loaded.version, loaded.state, events, repeated=True)
             if expected is not None and expected != loaded.version:
                 raise conflict(aggregate, expected, loaded.version)
@@ -218,9 +222,39 @@ class CommandHandler(Generic[S, C, E]):
         self._keep(after)
         return Handled(aggregate, after.version, after.state, envelopes)
 
-    def _events_of(self, aggregate: AggregateID, command_id: str) -> tuple[Envelope[E], ...]:
-        found = (record for record in self._store.read(aggregate) if record.causation_id == command_id)
-        return tuple(map(self.aggregate.events.decode, found))
+    def _done_before(self, aggregate: AggregateID, command: C, command_id: str) -> tuple[Envelope[E], ...]:
+        """Return the events that the command with that id led to; refuse *command* if it leads to others."""
+        # Nothing of a command is stored that could tell, for it may be personal. But the same one leads to the same.
+        state, found = self.aggregate.initial, list[Envelope[E]]()
+        for record in self._store.read(aggregate):
+            self._stop.check()
+            if record.causation_id == command_id:
+                found.append(self.aggregate.events.decode(record))
+            elif found:
+                break
+            else:
+                state = self.aggregate.after((self.aggregate.events.decode(record).event,), state)
+        reused = CommandIDReused(
+            f"the command id {command_id!r} is of an earlier command to {aggregate}, which led to other events; use a "
+            "new id for each command. If it is the same one, decide is not pure, or has changed"
+        )
+        try:
+            decided = list(self.aggregate.decide(state, command))
+        except Exception as e:
+            raise reused from e
+        if len(decided) != len(found) or not all(map(self._is_same, decided, found)):
+            raise reused
+        return tuple(found)
+
+    def _is_same(self, event: E, stored: Envelope[E]) -> bool:
+        """Return whether *event* is the stored one, as far as that can be told."""
+        if alike(event, stored.event):
+            return True
+        try:
+            name, schema, _ = self.aggregate.events.encode(event)
+        except SubjectForgotten:  # so is what was stored
+            return type(event) is type(stored.event)
+        return name == stored.type and schema != stored.schema
 
     # ------------------------------------------------------------ loading
 
@@ -245,6 +279,7 @@ class CommandHandler(Generic[S, C, E]):
         state, version = loaded.state, loaded.version
         commands = deque(loaded.commands)
         for record in self._store.read(loaded.aggregate, version):
+            self._stop.check()
             if record.version != version + 1:
                 raise VersionGap(
                     f"{loaded.aggregate} has event {record.version} after event {version}; rows of the event table are "

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from ..errors import SubjectForgotten
-from ._bounds import Bounds, conflict
+from ._bounds import Bounds, conflict, content
 from .abc import ScanPage, TokenRange
 from .envelope import AggregateID, EventRecord, Snapshot
 
@@ -33,9 +33,9 @@ class MemoryEventStore:
             if len(events) == expected:
                 events.extend(records)
                 return
-            there = [record.event_id for record in events[expected : expected + len(records)]]
+            there = list(map(content, events[expected : expected + len(records)]))
             actual = len(events)
-        if there != [record.event_id for record in records]:
+        if there != list(map(content, records)):
             raise conflict(aggregate, expected, actual)
 
     def read(self, aggregate: AggregateID, after: int = 0) -> Iterator[EventRecord]:

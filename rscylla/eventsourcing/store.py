@@ -5,7 +5,7 @@ append expects, and the rows of the events are inserted. Every write to the tabl
 Paxos take their timestamps from different clocks. Plain reads at a quorum see all that was acknowledged.
 
 The answer to an append may be lost, or say that its outcome is unknown. A serial read settles it: whatever was on its
-way is then either applied, or never will be. The event ids at the versions of the append say whose events are there.
+way is then either applied, or never will be. What is at the versions of the append says whose events are there.
 
 Sources: the outcome of a conditional write that timed out, and of a serial read after it: as in ``cursorstore.lease``.
 """
@@ -24,7 +24,7 @@ from .._retry import Backoff, may_help, retry
 from ..base.scanning import TableScan
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConnectionFailed, MalformedData, QueryTimeout, SubjectForgotten, VersionConflict
-from ._bounds import Bounds, conflict
+from ._bounds import Bounds, conflict, content
 from .abc import ScanPage, TokenRange
 from .envelope import AggregateID, EventRecord, Snapshot
 from .schema import (
@@ -118,7 +118,7 @@ class ScyllaEventStore:
             unknown = e
         # A refusal is read, too: the same append may have been applied before, by the caller or by the driver.
         head, there = self._settled(aggregate, expected, len(records))
-        if there == [record.event_id for record in records]:
+        if there == list(map(content, records)):
             return
         if head == expected and unknown is not None:
             raise unknown
@@ -145,16 +145,19 @@ class ScyllaEventStore:
             return self._table.applied(text, tuple(values))
 
     def _settled(self, aggregate: AggregateID, expected: int, count: int) -> tuple[int, list[Any]]:
-        """Return the version of *aggregate*, and the ids of its next *count* events after *expected*."""
+        """Return the version of *aggregate*, and the contents of its next *count* events after *expected*."""
         # A partition is read with its static column even if it has none of the rows.
         text = f"SELECT head FROM {self._table.name} WHERE {_OF_AGGREGATE} LIMIT 1"
         key = (aggregate.type, aggregate.id)
         with self._table.errors(f"reading the version of {aggregate} in table {self._table.name}"):
             # The serial read comes first: it completes what was on its way. Then the rows are there for plain reads.
             heads = [values_of(row)[0] for row in self._table.run(text, key, serial=True)]
-            text = f"SELECT event_id FROM {self._table.name} WHERE {_OF_AGGREGATE} AND version > ? AND version <= ?"
+            text = (
+                f"SELECT event_id, event_type, event_schema, data FROM {self._table.name} WHERE {_OF_AGGREGATE} "
+                "AND version > ? AND version <= ?"
+            )
             found = self._table.run(text, (*key, expected, expected + count))
-            return (heads[0] or 0) if heads else 0, [values_of(row)[0] for row in found]
+            return (heads[0] or 0) if heads else 0, [values_of(row) for row in found]
 
     def read(self, aggregate: AggregateID, after: int = 0) -> Iterator[EventRecord]:
         """Yield the events of *aggregate* with versions above *after*, in order. Blocks, page by page."""

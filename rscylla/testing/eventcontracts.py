@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -147,6 +148,16 @@ class EventStoreContract:
         for records in ([*there, *_records(aggregate, 2)], [there[0], *_records(aggregate, 1)]):
             with pytest.raises(VersionConflict):
                 store.append(records)
+        assert list(store.read(aggregate)) == there
+
+    @pytest.mark.parametrize("change", [{"data": '{"a":1}'}, {"type": "Other"}, {"schema": 2}])
+    def test_the_same_ids_with_other_contents_conflict(
+        self, store: EventStore, aggregate: AggregateID, change: dict[str, Any]
+    ) -> None:
+        there = _records(aggregate, 0, 2)
+        store.append(there)
+        with pytest.raises(VersionConflict):
+            store.append([there[0], attrs.evolve(there[1], **change)])
         assert list(store.read(aggregate)) == there
 
     def test_what_cannot_be_appended_is_refused(self, store: EventStore, aggregate: AggregateID) -> None:

@@ -89,6 +89,15 @@ def test_a_command_that_is_sent_again_is_carried_out_once(shop: RunningShop) -> 
     assert [event["type"] for event in shop.get(f"/api/orders/{order}/events")] == ["OrderCreated", "OrderConfirmed"]
 
 
+def test_the_key_of_another_command_is_refused(shop: RunningShop) -> None:
+    order, key = placed(shop), str(uuid.uuid4())
+    shop.do("POST", f"/api/orders/{order}/confirm", Idempotency_Key=key)
+    for path, body in (("cancel", {}), ("pay", {"amount": 1, "reference": "r"})):
+        refused = shop.ask("POST", f"/api/orders/{order}/{path}", body, Idempotency_Key=key)
+        assert (refused.status, refused.content["type"]) == (422, "/problems/key-reused")
+    assert [event["type"] for event in shop.get(f"/api/orders/{order}/events")] == ["OrderCreated", "OrderConfirmed"]
+
+
 def test_an_order_that_is_placed_again_is_the_same_whatever_its_customer_is_by_now(shop: RunningShop) -> None:
     shop.do("POST", "/api/customers", {**ANNA, "customer_id": "berta"})
     body, key = {"customer_id": "berta", "items": CUPS}, str(uuid.uuid4())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -13,7 +15,17 @@ import pytest
 from eventshop import Pay, Place, Refused, State, orders
 
 from rscylla._retry import Backoff
-from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, UnreadableEvent, VersionConflict, VersionGap
+from rscylla.clock import Stop
+from rscylla.errors import (
+    CommandIDReused,
+    ConfigError,
+    ConnectionFailed,
+    QueryTimeout,
+    Stopped,
+    UnreadableEvent,
+    VersionConflict,
+    VersionGap,
+)
 from rscylla.eventsourcing import (
     FORGOTTEN,
     Aggregate,
@@ -102,6 +114,76 @@ def test_a_command_sent_twice_is_done_once(handler: CommandHandler, store: Store
     assert store.head(ORDER) == 3
 
 
+@pytest.mark.parametrize("other", [Pay(11), Pay(500), Pay(0), Place("bob", "Bob", 1)])
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_the_id_of_another_command_is_refused(
+    store: Store, personal: PersonalData, other: Any, snapshots: bool
+) -> None:
+    kept = MemorySnapshotStore() if snapshots else None
+    handler = CommandHandler(orders(personal), store, snapshots=kept, snapshot_every=2, clock=ManualClock())
+    handler.handle("1", Place("ann", "Ann", 30))
+    handler.handle("1", Pay(10), command_id="pay")
+    handler.handle("1", Pay(20))
+    with pytest.raises(CommandIDReused, match=r"command id 'pay' is of an earlier command to order/1"):
+        handler.handle("1", other, command_id="pay")
+    assert store.head(ORDER) == 3
+    assert handler.handle("1", Pay(10), command_id="pay").repeated
+
+
+def test_the_id_of_another_command_is_refused_though_that_one_comes_first_in_the_last_moment(
+    handler: CommandHandler, store: Store, personal: PersonalData
+) -> None:
+    handler.handle("1", Place("ann", "Ann", 30))
+    first = CommandHandler(orders(personal), store)
+
+    def overtake() -> None:
+        store.before = lambda: None
+        first.handle("1", Pay(10), command_id="pay")
+
+    store.before = overtake
+    with pytest.raises(CommandIDReused):
+        handler.handle("1", Pay(20), command_id="pay")
+    assert handler.load("1").state.open == 20
+
+
+def test_what_the_receiver_of_a_command_made_may_differ_when_it_comes_again() -> None:
+    types = EventTypes()
+
+    @types.register
+    @attrs.frozen
+    class Confirmed:
+        amount: float
+        due: datetime
+        reference: str
+        key: uuid.UUID
+        trace: str = attrs.field(eq=False)
+        days: tuple[date, ...] = ()
+
+    def received(amount: float = 1.0, days: int = 1, reference: str = "") -> Confirmed:
+        number = next(numbers)
+        made = reference or str(uuid.uuid4())
+        day = date(2026, 11, number)
+        return Confirmed(amount, datetime(2026, 11, number, tzinfo=UTC), made, uuid.uuid4(), str(number), (day,) * days)
+
+    numbers = itertools.count(1)
+    kind: Aggregate[int, Any, Any] = Aggregate("a", 0, lambda _, command: [command], lambda n, _: n + 1, types)
+    handler = CommandHandler(kind, MemoryEventStore(), clock=ManualClock())
+    handler.handle("1", received(), command_id="c")
+    assert handler.handle("1", received(), command_id="c").repeated
+    for other in (received(2.0), received(days=2), received(reference="another")):
+        with pytest.raises(CommandIDReused):
+            handler.handle("1", other, command_id="c")
+    assert handler.handle("1", received(), command_id="c").version == 1
+
+
+def test_a_command_about_a_person_who_was_forgotten_since_is_still_recognized(
+    handler: CommandHandler, personal: PersonalData
+) -> None:
+    handler.handle("1", Place("ann", "Ann", 30), command_id="place")
+    personal.forget("ann")
+    assert handler.handle("1", Place("ann", "Ann", 30), command_id="place").repeated
+
+
 def test_after_a_conflict_the_aggregate_decides_again_on_what_is_new(
     handler: CommandHandler, store: Store, personal: PersonalData
 ) -> None:
@@ -168,6 +250,27 @@ def test_a_handler_gives_up_after_its_attempts(store: Store, personal: PersonalD
         handler.handle("1", Pay(1))
     assert len(calls) == 3
     assert other.load("1").version == 0
+
+
+def test_a_stop_ends_the_reading_of_a_large_aggregate(
+    handler: CommandHandler, store: Store, personal: PersonalData
+) -> None:
+    stop, read = Stop(), list[int]()
+    handler.handle("1", Place("ann", "Ann", 30))
+    for _ in range(5):
+        handler.handle("1", Pay(1))
+
+    class Stopping(MemoryEventStore):
+        def read(self, aggregate: AggregateID, after: int = 0):  # type: ignore[no-untyped-def]
+            for record in store.read(aggregate, after):
+                read.append(record.version)
+                if record.version == 3:
+                    stop.set()
+                yield record
+
+    with pytest.raises(Stopped):
+        CommandHandler(orders(personal), Stopping(), clock=ManualClock(), stop=stop).handle("1", Pay(1))
+    assert read == [1, 2, 3]
 
 
 @pytest.mark.parametrize("error", [QueryTimeout("late"), ConnectionFailed("cut")])
