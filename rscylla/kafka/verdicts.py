@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import attrs
+
 from ..cdc.driver import ReadSession, Session, consistency_named
 from ..cdc.table import read_table
 from ..debezium import Settings
@@ -306,14 +308,15 @@ def verdicts(properties: Properties, session: Session | None) -> Sequence[Findin
 def _of_table(properties: Properties, reading: ReadSession, name: str) -> list[Finding]:
     keyspace, table_name = name.split(".", 1)
     of_cluster = partial(Finding, "scylla.cluster.ip.addresses")
+    off = of_cluster(f"The table '{name}' does not have Scylla CDC enabled.")
     try:
         table = read_table(reading, keyspace, table_name)
     except TableNotFound:
         rows = reading.rows("SELECT keyspace_name FROM system_schema.keyspaces", doing="reading the names of keyspaces")
         return [of_cluster(_missing(keyspace, table_name, is_keyspace=keyspace not in {row[0] for row in rows}))]
     except CDCDisabled:
-        return [of_cluster(f"The table '{name}' does not have Scylla CDC enabled.")]
-    found = []
+        return [off]
+    found = [] if table.enabled else [attrs.evolve(off, note=f"{RUNS}: it reads what was logged before CDC was off")]
     if name != name.lower():  # it looks for names in lower case
         said = _missing(keyspace, table_name, is_keyspace=keyspace != keyspace.lower())
         found.append(of_cluster(said, note=f"{RUNS}: it finds names with capitals"))

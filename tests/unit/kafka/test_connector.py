@@ -645,6 +645,12 @@ def test_a_table_that_is_not_there_is_refused(session: rscylla.Session) -> None:
     session.execute("CREATE TABLE shop.silent (pk int PRIMARY KEY)")
     [finding] = verdicts(Properties.of(given | {"scylla.table.names": "shop.silent"}), session)
     assert finding.message == "The table 'shop.silent' does not have Scylla CDC enabled."
+    session.execute("ALTER TABLE shop.silent WITH cdc = {'enabled': true}")
+    assert verdicts(Properties.of(given | {"scylla.table.names": "shop.silent"}), session) == []
+    session.execute("ALTER TABLE shop.silent WITH cdc = {'enabled': false}")  # the log stays
+    [finding] = verdicts(Properties.of(given | {"scylla.table.names": "shop.silent"}), session)
+    assert (finding.level, finding.message) == ("error", "The table 'shop.silent' does not have Scylla CDC enabled.")
+    assert "it reads what was logged before" in finding.note
 
 
 def test_a_publisher_of_ones_own_is_left_open(session: rscylla.Session, kafka: MockKafka) -> None:
