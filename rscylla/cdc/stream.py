@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from ..clock import Stop
-from ..errors import MissingLag
+from ..errors import CDCDisabled, MissingLag, TableNotFound
 from ..event import Event
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ..types import quote_name
@@ -100,7 +100,8 @@ class Stream(StreamSettings):
 
         Raises:
             MissingLag: *options* contain no ``StreamLag``.
-            TableNotFound, CDCDisabled, NoStreams: there is nothing to read.
+            TableNotFound, CDCDisabled, NoStreams: there is nothing to read. With a cursor and ``on_expired="oldest"``,
+                all of them are resumable: the table may be created again.
             InvalidCursor, CursorExpired, TableChanged: the stream cannot continue after *after*.
             ConnectionFailed, AuthenticationFailed, QueryFailed, QueryTimeout: the cluster did not answer.
         """
@@ -148,8 +149,10 @@ class Stream(StreamSettings):
             else:
                 feed = Direct(reader, source)
             return Client(feed, self, inner, first)
-        except BaseException:
+        except BaseException as error:
             forget()
+            if isinstance(error, TableNotFound | CDCDisabled) and after and self.on_expired == "oldest":
+                error.resumable = True  # it was there, and is to be continued when it is created again
             raise
 
     def cursor_at(self, time: datetime | None = None) -> str:

@@ -458,6 +458,25 @@ def test_a_running_service_goes_on_with_a_table_that_is_created_again(running: R
 
 
 @pytest.mark.parametrize("slices", [1, 3])
+def test_a_running_service_waits_for_a_table_that_is_created_again_later(running: Running, slices: int) -> None:
+    with running.service(slices, on_expired="oldest") as service:
+        running.write(*range(10))
+        until(lambda: running.seen == set(range(10)), "what was written before")
+        running.session.execute(f"DROP TABLE {running.keyspace}.t")
+
+        def waits() -> bool:
+            return all(lane.restarts >= 2 and "has no table" in lane.why for lane in service.facts().lanes)
+
+        until(waits, "all lanes have looked for it again")
+        failed = [check for check in service.ready()["checks"] if not check["ok"]]
+        assert len(failed) == slices
+        running.create()
+        running.write(*range(10, 20))
+        until(lambda: running.seen == set(range(20)), "what was written after")
+        until(lambda: service.ready()["status"] == "ok", "it is ready again")
+
+
+@pytest.mark.parametrize("slices", [1, 3])
 def test_a_running_service_parks_what_may_not_go_on_and_says_what_to_do(running: Running, slices: int) -> None:
     service = running.service(slices)
     service.start()
