@@ -11,12 +11,12 @@ import contextlib
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TextIO, cast
 
 import rscylla
+from rscylla._visible import visible
 
 __all__ = [
     "binary_output",
@@ -102,23 +102,6 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(_ESCAPE, _escape)
-
-
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Controls, ends of lines but that of Unix, what turns the direction of text, and halves of surrogates."""
-
-
-def visible(text: str, *, lines: bool = False) -> str:
-    r"""Return *text* with control characters as JSON escapes them, which changes no value in JSON.
-
-    Args:
-        lines: newlines stay; otherwise, the text is one line.
-
-    >>> visible("a\x1b[2J\nb")
-    'a\\u001b[2J\\nb'
-    """
-    text = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    return text if lines else text.replace("\n", "\\n")
 
 
 def write(text: str, *, lines: bool = False) -> None:

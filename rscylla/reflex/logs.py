@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
+from .._visible import visible
 from ..abc import Run
 
 __all__ = ["JsonFormatter", "LaneFilter", "log_context", "whole_of"]
@@ -95,8 +96,7 @@ class JsonFormatter(logging.Formatter):
             if self._tracebacks:
                 line["traceback"] = self.formatException(record.exc_info)
         members = ", ".join([f"{json.dumps(str(name))}: {_json_of(value)}" for name, value in line.items()])
-        # Half of a surrogate pair is no text of a file; its escape is JSON.
-        return f"{{{members}}}".encode("utf-8", "backslashreplace").decode()
+        return visible(f"{{{members}}}")  # halves of surrogates are no text of a file, and terminals obey controls
 
 
 def _json_of(value: Any) -> str:

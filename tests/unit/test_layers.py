@@ -18,6 +18,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
 GROUND += ("rscylla._groups", "rscylla._integers", "rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
+GROUND += ("rscylla._visible",)
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -29,6 +30,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.options": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla.event": ("rscylla.errors", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._integers": (),
+    "rscylla._visible": (),
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
     "rscylla._slices": ("rscylla.errors",),

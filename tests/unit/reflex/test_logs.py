@@ -148,6 +148,17 @@ def test_each_line_is_json_of_the_standard_and_can_be_written(
     assert "ü" in text
 
 
+def test_a_line_has_nothing_that_a_terminal_obeys(logger: logging.Logger) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+    bad = "\x1b[2J\x9b1A\x7f\u202e\u2028\rover\nline"
+    logger.warning("it is %s", bad, extra={"more": bad})
+    (line,) = handler.lines
+    assert line.isprintable()
+    assert json.loads(line)["message"] == f"it is {bad}"
+    assert json.loads(line)["more"] == bad
+
+
 def test_a_record_keeps_what_it_was_given(logger: logging.Logger) -> None:
     handler = Kept(JsonFormatter())
     logger.addHandler(handler)
