@@ -155,17 +155,17 @@ _START, _UNKNOWN = "start", "?"
 
 
 def _marked(mark: LogMark) -> str:
-    """Return the log that a cursor without a row part names, and the TTL of its rows, as text."""
+    """Return what a cursor without a row part says of its log, as text."""
     life = _START if mark.is_start else _UNKNOWN if mark.ttl_s is None else str(mark.ttl_s)
-    return f"{mark.log.hex()} {life}"
+    return f"{mark.log.hex()} {life} {mark.seen}".rstrip()
 
 
 def _mark(fields: list[str]) -> LogMark | None:
     """Return the mark that ``_marked`` wrote, from its parts; None if there are none."""
     if not fields:
         return None
-    log, life = fields
-    return LogMark(bytes.fromhex(log), life == _START, int(life) if life.isdigit() else None)
+    log, life, *seen = fields
+    return LogMark(bytes.fromhex(log), life == _START, int(life) if life.isdigit() else None, *seen[:1])
 
 
 def _timeuuid(ticks: int, low: bytes) -> bytes:

@@ -156,7 +156,7 @@ class TableNotFound(MetadataError):
 
 
 class CDCDisabled(MetadataError):
-    """The base table has no CDC log."""
+    """The base table has no CDC log, or CDC is switched off and the reader has got to that time."""
 
 
 class TableChanged(MetadataError):

@@ -63,15 +63,17 @@ class Operation(enum.IntEnum):
 
 @attrs.frozen
 class LogMark:
-    """The log of a cursor without a row part, and the TTL of its rows at that point.
+    """The log of a cursor without a row part, and what was known of its table at that point.
 
     ``log`` is the id of the log table, 16 bytes. ``is_start``: the point was chosen as a start, so nothing was read
-    before it; otherwise, the log was read up to it. ``ttl_s`` is the TTL in seconds, 0 for none, None if not known.
+    before it; otherwise, the log was read up to it. ``ttl_s`` is the TTL of its rows in seconds, 0 for none, None if
+    not known. ``seen``: when the table was last altered, and a digest of how it was then; "" if not known.
     """
 
     log: bytes
     is_start: bool = False
     ttl_s: int | None = None
+    seen: str = ""
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self | None:
@@ -79,18 +81,24 @@ class LogMark:
         if "log" not in fields:
             return None
         log, is_start, ttl_s = bytes.fromhex(fields["log"]), fields.get("start", False), fields.get("ttl")
+        seen = fields.get("seen", "")
         if (
             len(log) != 16
             or not isinstance(is_start, bool)
             or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0))
+            or not (isinstance(seen, str) and _SEEN.fullmatch(seen))
         ):
-            raise ValueError("log, start and ttl of a point are 32 hex digits, true, and seconds")
-        return cls(log, is_start, ttl_s)
+            raise ValueError("log, start, ttl and seen of a point are 32 hex digits, true, seconds, and a digest")
+        return cls(log, is_start, ttl_s, seen)
 
     def __str__(self) -> str:
         """Return the end of the JSON of a point."""
         start = ',"start":true' if self.is_start else ""
-        return f',"log":"{self.log.hex()}"{start}' + ("" if self.ttl_s is None else f',"ttl":{self.ttl_s}')
+        ttl = "" if self.ttl_s is None else f',"ttl":{self.ttl_s}'
+        return f',"log":"{self.log.hex()}"{start}{ttl}' + (f',"seen":"{self.seen}"' if self.seen else "")
+
+
+_SEEN = re.compile(r"[\w.]*", re.ASCII)
 
 
 @attrs.frozen(order=False)

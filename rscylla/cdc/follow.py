@@ -11,7 +11,8 @@ from .._timeuuid import us_of
 from ..errors import TableChanged
 from ..event import EventID
 from ..options import StreamOptions
-from .lifetimes import Promise
+from .blanks import Blank
+from .lifetimes import NEVER_US, Promise
 from .source import OnExpired, Source
 from .table import LOG_DROP_AHEAD_US, LoggedTable
 from .topology import Generation
@@ -69,6 +70,7 @@ class Follower:
         """Time from which rows must not be missed: the start if it is promised, otherwise the current time."""
         if source.gaps:  # the skipped gap was reported, and grows while rows expire
             self.promised_us = max(self.promised_us, source.safe_start_us())
+        self.told: set[int] = set()  # the starts of the spans that were reported
         self.watermark_us = 0
         """All rows before it had arrived when the last step was planned."""
 
@@ -76,8 +78,9 @@ class Follower:
         """Return the next step; for *halt_us* see ``Walk.next``. Blocks on small queries.
 
         Raises:
-            CursorExpired: rows that were promised have expired unread, and the policy is to raise.
-            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+            CursorExpired: promised rows have expired unread, or may not have been logged, and the policy is to raise.
+            CDCDisabled: CDC is off since the position, and the policy is to raise; or the log no longer exists.
+            TableChanged, TableNotFound: the log no longer exists.
             SourceError, MetadataError: the metadata cannot be read.
         """
         if self.walk.is_done:
@@ -87,6 +90,7 @@ class Follower:
         source.refresh_metadata()
         holes = source.holes(self.walk.at_us)  # read once, because more rows expire during the loop
         while True:
+            halt_us = self._before_blank(halt_us)
             generations = source.generations_until(self.walk.horizon_us(self.watermark_us), self.lag_us)
             step = self.walk.next(generations, self.watermark_us, holes, halt_us)
             if isinstance(step, Switch):
@@ -96,6 +100,30 @@ class Follower:
                 return step
             holes = tuple(hole for hole in holes if hole != step.hole)
             self._pass_over(step.hole, generations)
+
+    def blank_until(self, time_us: int) -> bool:
+        """Return whether changes until *time_us* may not have been logged; the next step says so."""
+        return self._blank(time_us) is not None
+
+    def _blank(self, until_us: int = NEVER_US) -> Blank | None:
+        from_us = max(self.walk.at_us, self.promised_us)
+        blank = self._source.blanks.first(from_us, until_us) if from_us < until_us else None
+        return None if blank is None or blank.start_us in self.told else blank
+
+    def _before_blank(self, halt_us: int | None) -> int | None:
+        """Return *halt_us*, or the time before it from which changes may not have been logged; report that when there.
+
+        Raises:
+            CDCDisabled, CursorExpired: it is here, and the policy is to raise.
+        """
+        while (blank := self._blank()) is not None:
+            at_us = max(blank.start_us, self.promised_us)
+            if at_us > self.walk.at_us:
+                is_before = halt_us is not None and self.walk.at_us < halt_us < at_us
+                return halt_us if is_before else at_us
+            self._source.report_blank(blank, self._on_expired)
+            self.told.add(blank.start_us)
+        return halt_us
 
     def point(self, walk: Walk) -> EventID:
         """Return the position of *walk* as a cursor."""

@@ -263,6 +263,7 @@ class Reader:
         mine, its = self._follower, reader._follower
         its.walk = attrs.evolve(mine.walk, floor_us=owed.floor_us)
         its.promised_us = max(mine.promised_us, owed.promised_us)
+        its.told = set(mine.told)
         reader._skip = owed.after if self.at[0] == owed.generation else b""
         reader._not_before = self._not_before
         return reader
@@ -332,10 +333,16 @@ class Reader:
         return Batch(build(rows, context, after=after), self.done, rows=rows, after=after, joined=joined)
 
     def _move(self, walk: Walk, rows: LogRows) -> Batch:
-        """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step reports them."""
+        """Go to *walk*, unless promised rows have expired by now, as retries may take long, or may not be in the log.
+
+        The next step reports them, or reads the rows again if they may have been logged in another way.
+        """
         if self._follower.has_lost(self._walk.at_us, walk.at_us):
             return self._advance(self._walk)
+        delta = self._source.table.delta
         self._source.confirm(walk.at_us)
+        if self._follower.blank_until(walk.at_us) or self._source.table.delta != delta:
+            return self._advance(self._walk)
         return self._advance(walk, rows)
 
     def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:

@@ -296,9 +296,9 @@ class Layouts:
 
     def __init__(self, reread: Callable[[], LoggedTable]) -> None:
         self._reread = reread
-        self._known: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
+        self._known: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...], str], Layout] = {}
         self._tables: deque[LoggedTable] = deque(maxlen=_TABLES_KEPT)  # newest first
-        self._last: tuple[tuple[Column, ...], tuple[BaseColumn, ...], Layout] | None = None
+        self._last: tuple[tuple[Column, ...], LoggedTable, Layout] | None = None
 
     def of(self, page: Page, table: LoggedTable) -> Layout:
         """Return the layout of *page*. *table* is the table as it was last read; may read it again.
@@ -312,20 +312,20 @@ class Layouts:
         """Return the layout of a page with *columns*; as ``of``."""
         # Nearly all pages have the same objects: to compare them costs nothing, to hash them 0.1 ms.
         last = self._last
-        if last is not None and last[0] is columns and last[1] is table.columns:
+        if last is not None and last[0] is columns and last[1] is table:
             return last[2]
-        key = columns, table.columns
+        given, key = table, (columns, table.columns, table.delta)
         layout = self._known.get(key)
         if layout is None:
             self._remember(table)
             if not _fits(columns, table):
                 table = self._reread()
                 self._remember(table)
-            layout = self._known.get((columns, table.columns))
+            layout = self._known.get((columns, table.columns, table.delta))
             if layout is None:
                 layout = Layout.of(columns, table, [t for t in self._tables if t.columns != table.columns])
-            self._known[key] = self._known[columns, table.columns] = layout
-        self._last = (*key, layout)
+            self._known[key] = self._known[columns, table.columns, table.delta] = layout
+        self._last = columns, given, layout
         return layout
 
     def _remember(self, table: LoggedTable) -> None:

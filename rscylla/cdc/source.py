@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..event import EventID, LogMark
 from ..options import aware_us
+from .blanks import Blank, Blanks
 from .clocks import NodeClocks
 from .driver import ReadSession
 from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
@@ -108,7 +109,7 @@ def check_log(session: ReadSession, table: LoggedTable, clock: Clock, stop: Stop
         TableChanged, TableNotFound, CDCDisabled: the log was dropped, and perhaps created again.
         Stopped, SourceError: nodes do not answer.
     """
-    log_id, at_us = _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
+    log_id, at_us, _ = _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
     if log_id != table.log_id:
         reread_same(session, table, at_us, clock, stop)
     return at_us
@@ -180,6 +181,7 @@ class Source:
         began = clock.monotonic()
         self.table: LoggedTable = read_table(session, keyspace, table)
         self.lifetimes = Lifetimes.of(self.table)
+        self.blanks = Blanks.of(self.table)
         self.topology: Topology = topology_for(session, keyspace, table)
         self.node_clocks = NodeClocks(session, clock)
         self.generations: tuple[Generation, ...] = ()
@@ -278,7 +280,7 @@ class Source:
             TableChanged: the log was dropped and created again.
             TableNotFound, CDCDisabled: it was dropped.
         """
-        at_us = self.node_clocks.slowest_us()
+        at_us, before_us = self.node_clocks.slowest_us(), self.same_until_us
         fresh = reread_same(self.session, self.table, self.now_us(), self.clock, self._stop, retrying=retrying)
         self.same_until_us = at_us
         if (fresh.altered_us or 0) < (self.table.altered_us or 0):
@@ -287,6 +289,7 @@ class Source:
             state = "on again" if fresh.enabled else "off: new changes are not logged"
             log.warning("CDC of %s was switched %s", fresh.full_name, state)
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
+        self.blanks = self.blanks.seeing(self.table.seen, fresh, before_us)
         self.table = fresh
         return fresh
 
@@ -294,7 +297,7 @@ class Source:
         """Check that the rows read up to *until_us* are of this log, and not of a new one with the same name.
 
         The log was not replaced by ``same_until_us``, so the rows of a new log are later. Blocks on a query if
-        *until_us* is later, too.
+        *until_us* is later, too. If the table was altered, it is read again, so ``blanks`` has all until then.
 
         Raises:
             TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
@@ -303,7 +306,10 @@ class Source:
             return
         # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
-        check_log(self.session, self.table, self.clock, self._stop)
+        table = self.table
+        log_id, _, written_us = self._retried(lambda: read_log_id(self.session, table.keyspace, table.name))
+        if log_id != table.log_id or written_us != table.written_us:
+            self.reread_table(retrying=True)
         self.same_until_us = at_us
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
@@ -427,11 +433,13 @@ class Source:
 
     def start(self, generation: Generation, time_us: int) -> EventID:
         """Return the point *time_us* of *generation* as the cursor of a consumer that has read nothing."""
-        return EventID(generation.time, time_us, mark=LogMark(self.table.log_id.bytes, is_start=True))
+        seen = self.blanks.seen_at(time_us, self.table)
+        return EventID(generation.time, time_us, mark=LogMark(self.table.log_id.bytes, is_start=True, seen=seen))
 
     def read_until(self, generation: Generation, time_us: int) -> EventID:
         """Return the point *time_us* of *generation* as the cursor of a consumer that has read everything before it."""
-        mark = LogMark(self.table.log_id.bytes, ttl_s=self.lifetimes.ttl_at(time_us))
+        seen = self.blanks.seen_at(time_us, self.table)
+        mark = LogMark(self.table.log_id.bytes, ttl_s=self.lifetimes.ttl_at(time_us), seen=seen)
         return EventID(generation.time, time_us, mark=mark)
 
     def head(self, lag_us: int) -> EventID:
@@ -491,6 +499,7 @@ class Source:
         is_listed = cursor.generation in {g.time for g in self.generations}
         if self._is_of_former_log(cursor, is_listed=is_listed):
             return self._changed(cursor, on_expired)
+        self._learn_blanks(cursor)
         if at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # it is not known where the remaining rows begin, so the whole time is searched
@@ -565,6 +574,17 @@ class Source:
             )
         return True
 
+    def _learn_blanks(self, cursor: EventID) -> None:
+        """Learn in which time after *cursor* CDC may have been off; log a warning if the cursor does not tell."""
+        self.blanks = self.blanks.since(cursor, self.table)
+        if cursor.is_row and cursor.exact_us < (altered_us := self.table.altered_us or 0) and self.table.enabled:
+            log.warning(
+                "%s was altered at %s, after the cursor, and the id of an event does not say how it was before: if CDC "
+                "was switched off and on again, changes of that time are missing",
+                self.table.full_name,
+                f"{datetime_of(altered_us):%Y-%m-%d %H:%M:%S} UTC",
+            )
+
     def _left_s(self, cursor: EventID) -> list[int | None]:
         """Return the remaining TTL of the cursor's row in seconds, None without a TTL; empty if the row is gone."""
         return self._retried(lambda: row_left_s(self.session, self.table, cursor))
@@ -588,6 +608,22 @@ class Source:
         if on_expired == "raise":
             raise CursorExpired(text, gap_from=datetime_of(hole.start_us), gap_to=datetime_of(hole.end_us))
         self.skip_gap(text)
+
+    def report_blank(self, blank: Blank, on_expired: OnExpired) -> None:
+        """Report that changes of *blank*, which were promised, may not be in the log.
+
+        Raises:
+            CDCDisabled: the policy is to raise, and CDC is still off.
+            CursorExpired: the policy is to raise.
+        """
+        text = blank.told(self.table)
+        if on_expired == "oldest":
+            self.skip_gap(text)
+            return
+        text = f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
+        if blank.is_open:
+            raise CDCDisabled(text)
+        raise CursorExpired(text, gap_from=datetime_of(blank.start_us), gap_to=datetime_of(blank.end_us))
 
     def skip_gap(self, text: str) -> None:
         """Log and count that changes may be lost; the policy is to continue."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import attrs
 
@@ -152,7 +154,8 @@ class LoggedTable(Table):
     columns that the base table had; ``dropped_us``: when one was dropped last, 0 if never. ``renamed_us``: when a key
     column was last renamed, None if never; the keys of earlier log rows cannot be read. ``altered_us``: when the table
     was last altered, since when its options are unchanged; None if it was not altered since its log was created, or if
-    the cluster does not return it.
+    the cluster does not return it. ``written_us``: when it was created or last altered. ``digest``: of
+    all that the schema shows of the table but ``enabled``.
     """
 
     log_id: uuid.UUID
@@ -165,6 +168,13 @@ class LoggedTable(Table):
     dropped_us: int = 0
     renamed_us: int | None = None
     altered_us: int | None = None
+    written_us: int = 0
+    digest: str = ""
+
+    @property
+    def seen(self) -> str:
+        """What a cursor keeps of the table: when it was last altered, and how it is since then; see ``blanks.py``."""
+        return f"{'' if self.enabled else 'off.'}{self.altered_us or 0:x}.{self.digest}"
 
     @property
     def log_created_us(self) -> int | None:
@@ -259,7 +269,7 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
     found = {
         row[0]: row[1:]
         for row in session.rows(
-            "SELECT table_name, id, extensions, WRITETIME(extensions) FROM system_schema.tables "
+            f"SELECT table_name, id, extensions, WRITETIME(extensions), {_OPTIONS} FROM system_schema.tables "
             f"WHERE keyspace_name = %s AND table_name IN ({', '.join(['%s'] * len(names))})",
             (keyspace, *names),
             doing=doing,
@@ -291,6 +301,13 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         doing=doing,
     )
     written_us = found[table][2]
+    views = session.rows(
+        "SELECT base_table_name, view_name FROM system_schema.views WHERE keyspace_name = %s", (keyspace,), doing=doing
+    )
+    cdc = {name: text for name, text in options.items() if name != "enabled"}
+    types = [repr(c.type) for c in columns if c.type.has_udt]
+    tablets = _tablet_options(session, keyspace, table, doing)
+    told = cdc, found[table][3:], tablets, columns, types, dropped, [row for row in views if row[0] == table]
     return LoggedTable(
         keyspace,
         table,
@@ -305,7 +322,35 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         dropped_us=max((dropped_us(stored) for of, _, _, stored in dropped if of == table), default=0),
         renamed_us=_renamed_us({column: dropped_us(stored) for of, column, _, stored in dropped if of != table}),
         altered_us=None if created and created[0][0] == written_us else written_us,
+        written_us=written_us or 0,
+        digest=_digest(told),
     )
+
+
+_OPTIONS = "caching, comment, compaction, compression, default_time_to_live, gc_grace_seconds"
+"""Options of a table that an ALTER TABLE may change, besides those of CDC; it writes all of them again."""
+
+
+def _tablet_options(session: ReadSession, keyspace: str, table: str, doing: str) -> list[Any]:
+    """Return the option ``tablets`` of a table, which versions of Scylla before 2025.1 do not have."""
+    cql = "SELECT tablets FROM system_schema.scylla_tables WHERE keyspace_name = %s AND table_name = %s"
+    try:
+        return list(session.rows(cql, (keyspace, table), doing=doing))
+    except QueryFailed:
+        return []
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(repr(_plain(value)).encode(), digest_size=4).hexdigest()
+
+
+def _plain(value: object) -> object:
+    """Return *value* with text that is the same for equal values."""
+    if isinstance(value, Mapping):
+        return sorted((_plain(k), _plain(v)) for k, v in value.items())
+    if isinstance(value, list):
+        return sorted(map(_plain, value), key=repr)
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else repr(value)
 
 
 def reread_table(session: ReadSession, known: LoggedTable) -> LoggedTable:
@@ -403,20 +448,22 @@ def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str
     return {name: dropped_us(stored) for name, stored in found}
 
 
-def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.UUID | None, int]:
-    """Return the id of the log of a base table, None if there is none, and the time of a node, in microseconds.
+def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.UUID | None, int, int]:
+    """Return the id of the log of a base table, None if there is none, the time of a node, and ``written_us``.
 
-    Blocks on one query, or on two if there is none.
+    The times are in microseconds. Blocks on one query, or on two if there is none.
     """
     doing = f"looking up table {quote_name(keyspace)}.{quote_name(table)}"
     found = session.rows(
-        "SELECT id, toUnixTimestamp(now()) FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
-        (keyspace, table + LOG_SUFFIX),
+        "SELECT table_name, id, toUnixTimestamp(now()), WRITETIME(extensions) FROM system_schema.tables "
+        "WHERE keyspace_name = %s AND table_name IN (%s, %s)",
+        (keyspace, table, table + LOG_SUFFIX),
         doing=doing,
     )
-    if not found:
-        found = [(None, session.rows(NODE_TIME_CQL, doing=doing)[0][0])]
-    return found[0][0], found[0][1] * 1000
+    rows = {row[0]: row[1:] for row in found}
+    now_ms = found[0][2] if found else session.rows(NODE_TIME_CQL, doing=doing)[0][0]
+    log_id, base = rows.get(table + LOG_SUFFIX, (None,))[0], rows.get(table, (None, 0, 0))
+    return log_id, now_ms * 1000, base[2] or 0
 
 
 def logged_tables(session: ReadSession) -> dict[tuple[str, str], uuid.UUID]:

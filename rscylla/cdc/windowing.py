@@ -272,7 +272,9 @@ class WindowLoop(Iterator[T], Generic[T]):
         while not self._ended and not self._stop.is_set():
             match follower.next():
                 case Read() as step:
-                    return step
+                    source.confirm(step.window.end_us)
+                    if not follower.blank_until(step.window.end_us):
+                        return step
                 case Switch() as step:
                     walk = follower.walk.switched(step)
                     self._move(follower.point(walk), walk)

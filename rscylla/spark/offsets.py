@@ -10,8 +10,9 @@ cursor. The end of a batch may also have:
       altered.
     - ``since``: while there are rows that had expired then, which is at most a minute after a query from "earliest"
       planned its first batch: no reader expects them.
+    - ``seen``: what was seen of the table, see ``LogMark``.
 
-The initial offset of a query has ``from``, how it was chosen, and may have ``ttl`` or ``assumed``, too, and
+The initial offset of a query has ``from``, how it was chosen, and may have ``ttl``, ``assumed``, or ``seen``, too, and
 ``after``, the position of the row after which to start. Spark asks for the initial offset again until the first batch
 is done, and keeps none of the answers. The end of the first batch therefore has ``begin``, the initial offset that the
 batch was planned with. Two offsets alone determine the rows between them, whatever the options are.
@@ -53,6 +54,7 @@ class Offset:
     ttl_s: int | None = None
     since_us: int = 0
     assumed_ttl_s: int | None = None
+    seen: str = ""
 
     @property
     def promised(self) -> bool:
@@ -87,9 +89,10 @@ class Offset:
         if type(generation) is not int:
             raise ConfigError(_NOT_ONE)
         are_ttls = all(s is None or (type(s) is int and s >= 0) for s in (ttl_s, assumed_s))
-        if not isinstance(chosen, str) or not are_ttls:
+        seen = given.get("seen", "")
+        if not isinstance(chosen, str) or not isinstance(seen, str) or not are_ttls:
             raise ConfigError(_NOT_ONE)
-        return cls(log, time_us, generation, position, chosen, begin, ttl_s, since_us, assumed_s)
+        return cls(log, time_us, generation, position, chosen, begin, ttl_s, since_us, assumed_s, seen)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object for Spark to store: equal for equal offsets."""
@@ -104,6 +107,8 @@ class Offset:
             out["assumed"] = self.assumed_ttl_s
         if self.since_us:
             out["since"] = self.since_us
+        if self.seen:
+            out["seen"] = self.seen
         if self.begin is not None:
             begin = self.begin.as_json()
             out["begin"] = {name: value for name, value in begin.items() if name not in ("v", "log")}
@@ -113,7 +118,7 @@ class Offset:
         """Return the offset as a cursor, from which a service can continue."""
         if self.after:
             return EventID.at(self.generation, self.after)
-        mark = LogMark(bytes.fromhex(self.log), is_start=bool(self.chosen), ttl_s=self.ttl_s)
+        mark = LogMark(bytes.fromhex(self.log), is_start=bool(self.chosen), ttl_s=self.ttl_s, seen=self.seen)
         return EventID(self.generation, self.time_us, mark=mark)
 
     def check_of(self, log: str, table: str) -> None:

@@ -11,6 +11,7 @@ import attrs
 
 from .._timeuuid import datetime_of, format_time
 from ..cdc.batches import ChangeView, EventView, LogView, view_for
+from ..cdc.blanks import Blank
 from ..cdc.count import RowCounter
 from ..cdc.lifetimes import Promise
 from ..cdc.query import by_replicas
@@ -22,7 +23,7 @@ from ..cdc.table import telling_if_gone
 from ..cdc.topology import Generation, generation_at
 from ..cdc.walk import LogWindow, windows_between
 from ..clock import Stop, SystemClock
-from ..errors import ConfigError, CursorExpired, NoStreams
+from ..errors import CDCDisabled, ConfigError, CursorExpired, NoStreams, SchemaChanged
 from ..event import EventID
 from .offsets import Offset
 from .options import MOST_CPUS, Options, Position
@@ -74,10 +75,15 @@ class Start:
 
 
 class Plan:
-    """Plans the read of one table by its options. Used by one thread at a time; may block on small queries."""
+    """Plans the read of one table by its options. Used by one thread at a time; may block on small queries.
 
-    def __init__(self, options: Options) -> None:
+    Args:
+        delta: the option of the log when the DataFrame was made, "" if that is not known.
+    """
+
+    def __init__(self, options: Options, delta: str = "") -> None:
         self.options = options
+        self.delta = delta
         self.source = open_source(options)
         self._policy: OnExpired = "raise" if options.fail_on_data_loss else "oldest"
         self.source.check_lag(options.lag_us, self._policy)
@@ -193,7 +199,7 @@ class Plan:
             most_us: the longest span; None for any.
 
         Raises:
-            CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
+            CursorExpired: rows that were promised may be gone or not logged, and ``failOnDataLoss`` is true.
             TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
         """
         plan = partial(self._spans, start_us, end_us, after, promised=promised, since_us=since_us, most_us=most_us)
@@ -210,6 +216,7 @@ class Plan:
         self, start_us: int, end_us: int, after: bytes, *, promised: bool, since_us: int, most_us: int | None
     ) -> list[Span | SpanShare]:
         source, options = self.source, self.options
+        self.confirm(end_us)
         generations = source.generations_until(end_us, options.lag_us)
         promise = self._promise(since_us) if promised else None
         remaining_us = source.remaining_us(start_us)  # before the check: more rows expire between the two
@@ -258,13 +265,63 @@ class Plan:
             self._near = streams, near
         return near
 
-    def learn_ttls(self, at: Offset) -> None:
-        """Use what *at*, where a batch starts, has of TTLs that the schema does not show any more."""
+    def learn(self, at: Offset) -> None:
+        """Use what *at*, where a batch starts, has of the table that the schema does not show any more."""
         source = self.source
+        source.blanks = source.blanks.since(at.cursor(), source.table)
         if at.ttl_s is not None:
             source.lifetimes = source.lifetimes.knowing(at.ttl_s)
         else:
             source.assumed_ttl_s = at.assumed_ttl_s
+
+    def seen_at(self, time_us: int) -> str:
+        """Return what was seen of the table by *time_us*; see ``LogMark``."""
+        return self.source.blanks.seen_at(time_us, self.source.table)
+
+    def confirm(self, until_us: int) -> None:
+        """Check that changes until *until_us* were logged as the DataFrame has them. Blocks on a query at most.
+
+        Raises:
+            SchemaChanged: the log had only the keys of changes then, or has them now, but not both.
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+        """
+        self.source.confirm(until_us)
+        now = self.source.table.delta
+        if self.delta not in ("", now):
+            raise SchemaChanged(
+                f"the log of {self.source.table.full_name} has delta {now!r} now, and had {self.delta!r} when the "
+                "DataFrame was made; start the query again, or load the DataFrame again"
+            )
+
+    def before_blank(self, start_us: int, end_us: int) -> int:
+        """Return *end_us*, or the time before it from which changes after *start_us* may not have been logged.
+
+        Blocks on a query if the table was not looked at since *end_us*.
+
+        Raises:
+            CDCDisabled, CursorExpired: it is *start_us*, and ``failOnDataLoss`` is true.
+            TableChanged, TableNotFound: the log no longer exists.
+        """
+        self.confirm(end_us)
+        blank = self.source.blanks.first(start_us, end_us)
+        if blank is None or not self.options.fail_on_data_loss:
+            return end_us
+        if blank.start_us <= start_us:
+            self._report_blank(blank)
+        return blank.start_us
+
+    def _report_blank(self, blank: Blank) -> None:
+        text = blank.told(self.source.table)
+        if not self.options.fail_on_data_loss:
+            log.error("%s; continuing with the rows that there are because failOnDataLoss is false", text)
+            return
+        text = (
+            f"{text}; start later (a query: with a new checkpoint, after a repair of the data that it wrote), or set "
+            "the option failOnDataLoss to false to read the rows that there are"
+        )
+        if blank.is_open:
+            raise CDCDisabled(text)
+        raise CursorExpired(text, gap_from=datetime_of(blank.start_us), gap_to=datetime_of(blank.end_us))
 
     def ttls_at(self, time_us: int) -> tuple[int | None, int | None]:
         """Return the TTL of rows written at *time_us*, None if it is not known, and what is then assumed of it."""
@@ -276,11 +333,14 @@ class Plan:
         return Promise(self.source.assumed_lifetimes(), self.source.born_us(), since_us)
 
     def _check_kept(self, start_us: int, end_us: int, promise: Promise) -> None:
-        """Report it if promised rows between the two times may have expired.
+        """Report it if promised rows between the two times may have expired, or may not have been logged.
 
         Raises:
-            CursorExpired: they may, and ``failOnDataLoss`` is true.
+            CursorExpired, CDCDisabled: they may, and ``failOnDataLoss`` is true.
         """
+        blank = self.source.blanks.first(start_us, end_us)
+        if blank is not None:
+            self._report_blank(blank)
         lost = self.source.missed(start_us, end_us, promise)
         if lost is None:
             return

@@ -18,7 +18,7 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CQL", "ColumnShape", "Shape", "columns_in", "metadata_of"]
+__all__ = ["CQL", "ColumnShape", "Shape", "columns_in", "delta_of", "metadata_of"]
 
 CQL = "cql"
 """Key of a field's metadata: an object with type, kind, position, descending."""
@@ -59,6 +59,16 @@ def columns_in(schema: StructType) -> list[BaseColumn]:
             if (stored := each.metadata.get(CQL)) is not None:
                 found[each.name] = BaseColumn(each.name, stored["kind"], int(stored["position"]), stored["type"])
     return list(found.values())
+
+
+def _told_of_table(schema: StructType) -> Mapping[str, Any] | None:
+    """Return what the metadata of a key column in *schema* has of the table."""
+    return next((f.metadata[CQL]["table"] for f in schema.fields if "table" in f.metadata.get(CQL, {})), None)
+
+
+def delta_of(schema: StructType) -> str:
+    """Return the option ``delta`` that the log had when *schema* was made, "" if that is not known."""
+    return str((_told_of_table(schema) or {}).get("delta", ""))
 
 
 @attrs.frozen
@@ -151,7 +161,7 @@ class Shape:
         shape = cls.by_kind([*shapes, *map(_shape_of, values.fields)])
         if not shape.partition:
             raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
-        told = next((f.metadata[CQL]["table"] for f in keys if "table" in f.metadata[CQL]), None)
+        told = _told_of_table(schema)
         if told is None:  # the fields were made elsewhere
             return shape
         _check_whole(shape, told, fields)

@@ -37,7 +37,7 @@ from .options import SAFE_LAG_S, Options
 from .planning import Plan, open_source, view_of
 from .progress import progress_of
 from .reading import SpanRead, check_schema
-from .shape import metadata_of
+from .shape import delta_of, metadata_of
 from .versions import (
     PASSES_LIMITS,
     PositionKeeper,
@@ -236,7 +236,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        plan = Plan(options)
+        plan = Plan(options, delta_of(self._span_read.schema))
         check_schema(*view_of(plan.source, options), self._span_read.schema)
         end_us = plan.batch_end_us()
         plan.check_start(end_us)
@@ -288,7 +288,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         chosen = (self._options.start.name or "given") if start.promised else "earliest"
         ttl_s, assumed_s = plan.ttls_at(at.exact_us)
         initial = Offset(
-            plan.log_id, at.exact_us, at.generation, after, chosen=chosen, ttl_s=ttl_s, assumed_ttl_s=assumed_s
+            plan.log_id,
+            at.exact_us,
+            at.generation,
+            after,
+            chosen=chosen,
+            ttl_s=ttl_s,
+            assumed_ttl_s=assumed_s,
+            seen=plan.seen_at(at.exact_us),
         )
         return initial.as_json()
 
@@ -310,6 +317,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         Raises:
             ConfigError: the option ``endingPosition`` is given to a query that goes on behind it.
+            CDCDisabled, CursorExpired: changes after *start* may not have been logged; see ``Plan.before_blank``.
         """
         if self._until_us is not None and self._available_us is None and self._is_told_of_trigger:
             raise ConfigError(
@@ -334,7 +342,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us = self._opened().end_within(at.time_us, end_us, limit.max_rows)
         begin = at if at.chosen else None
         plan = self._opened()
-        plan.learn_ttls(at)
+        plan.learn(at)
+        if at.promised and end_us > at.time_us:
+            end_us = plan.before_blank(at.time_us, end_us)
         after, generation = b"", at.generation
         self._end_us = max(end_us, at.time_us)
         if end_us > at.time_us:
@@ -359,6 +369,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             ttl_s=ttl_s,
             since_us=since_us,
             assumed_ttl_s=assumed_s,
+            seen=plan.seen_at(end_us),
         )
         self._next = start, end.as_json()
         return self._next[1]
@@ -408,7 +419,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; the "
                 "checkpoint was changed manually or by two queries at once: start with a new one"
             )
-        plan.learn_ttls(first)
+        plan.learn(first)
         return plan.spans(
             first.time_us, last.time_us, after=first.after, promised=first.promised, since_us=first.since_us
         )
@@ -424,7 +435,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _opened(self) -> Plan:
         if self._plan is None:
-            plan = Plan(self._options)
+            plan = Plan(self._options, delta_of(self._span_read.schema))
             check_schema(*view_of(plan.source, self._options), self._span_read.schema)
             self._plan = plan
         return self._plan

@@ -68,7 +68,7 @@ _MARKS = (
     LogMark(b"\x01" * 16, is_start=True),
     LogMark(b"\x01" * 16),
     LogMark(b"\x01" * 16, ttl_s=86_400),
-    LogMark(b"\x01" * 16, ttl_s=172_800),
+    LogMark(b"\x01" * 16, ttl_s=172_800, seen="off.6461f3a1b2c00.00c0ffee"),
     LogMark(b"\x00" * 16, ttl_s=0),
 )
 """Marks of the log that cursors without a row part may have. They do not affect the order."""

@@ -64,7 +64,7 @@ class Shop:
         with self.lock:
             return sorted({one for name, one in self.seen if name == table})
 
-    def service(self, registry: CollectorRegistry, **more: Any) -> rscylla.Service:
+    def service(self, registry: CollectorRegistry, on_expired: str = "raise", **more: Any) -> rscylla.Service:
         lease = ScyllaLease(self.session, self.keyspace, "shop", ttl=timedelta(seconds=20), create=True)
         store = BufferedCursorStore(ScyllaCursorStore(self.session, self.keyspace, create=True, lease=lease))
         letters = ScyllaDeadLetters(self.session, self.keyspace, create=True)
@@ -78,7 +78,13 @@ class Shop:
         )
         specs = [
             rscylla.Spec(
-                rscylla.NewStream(self.session, self.keyspace, table, progress_every=timedelta(milliseconds=100)),
+                rscylla.NewStream(
+                    self.session,
+                    self.keyspace,
+                    table,
+                    progress_every=timedelta(milliseconds=100),
+                    on_expired=on_expired,  # type: ignore[arg-type]
+                ),
                 store,
                 rscylla.dead_letter(
                     breaker.guard(rscylla.Consumer(table, self._consumer(table), registry=registry)),
@@ -304,7 +310,7 @@ def test_a_table_whose_cdc_is_switched_off_is_not_read(
         connection.request("GET", "/readyz")
         return connection.getresponse().status
 
-    with shop.service(registry) as service:
+    with shop.service(registry, on_expired="oldest") as service:
         until(lambda: status() == 200, "both read")
         assert samples(service)["rscylla_cdc_enabled", "orders"] == 1
         shop.session.execute(f"ALTER TABLE {shop.keyspace}.orders WITH cdc = {{'enabled': false}}")

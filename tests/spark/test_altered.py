@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from sparkreader import Query, World
 
 import rscylla
-from rscylla.errors import ConfigError, SchemaChanged
+from rscylla._timeuuid import format_time
+from rscylla.errors import CDCDisabled, ConfigError, CursorExpired, SchemaChanged
 from rscylla.spark import history, latest, spark_errors
 from rscylla.spark.source import StreamReader
 
@@ -162,3 +163,126 @@ def test_updates_whose_only_column_was_dropped_since_change_nothing(
     session.execute(f"ALTER TABLE {table} DROP w")
     changes = spark.read.format("scylla-cdc").options(**options(vnodes, "t")).load()
     assert [tuple(row) for row in latest(changes).collect()] == [(2, 3)]
+
+
+def run_all(query: Query) -> None:
+    while query.run_batch():
+        pass
+
+
+def go_off_and_on(world: World, again: str = "'enabled': true, 'ttl': 3600") -> None:
+    world.clock.advance(5)
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': false}")
+    world.write(1)
+    world.clock.advance(5)
+    world.session.execute(f"ALTER TABLE ks.t WITH cdc = {{{again}}}")
+    world.clock.advance(5)
+
+
+@pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe")
+@pytest.mark.parametrize("lag", ["0s", "30s"])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_query_does_not_pass_over_a_time_when_cdc_was_off(world: World, lag: str, restarts: bool) -> None:
+    query = Query(world, world.stream(lag=lag, startingPosition=format_time(world.clock.now_us())))
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    go_off_and_on(world)
+    world.write(1)
+    world.clock.advance(60)
+    for _ in range(2):
+        if restarts:
+            query.restart(world.stream(lag=lag))
+        with pytest.raises(CursorExpired, match="switching CDC off and on: changes of that time may be lost") as caught:
+            run_all(query)
+        assert caught.value.gap_from < caught.value.gap_to
+    query.restart(world.stream(lag=lag, failOnDataLoss=False))
+    run_all(query)
+    assert [row["ck"] for row in query.rows] == [0, 2]
+    query.restart(world.stream(lag=lag))
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+
+
+@pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe")
+@pytest.mark.parametrize("lag", ["0s", "30s"])
+def test_a_query_of_a_table_whose_cdc_is_off_ends_behind_what_was_logged(world: World, lag: str) -> None:
+    query = Query(world, world.stream(lag=lag))
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    world.write(1)
+    world.clock.advance(5)
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': false}")
+    world.write(1)
+    world.clock.advance(60)
+    for _ in range(2):
+        with pytest.raises(CDCDisabled, match=r"CDC of ks\.t is switched off since .* failOnDataLoss"):
+            run_all(query)
+        assert [row["ck"] for row in query.rows] == [0, 1]
+        query.restart(world.stream(lag=lag))
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': true, 'postimage': true}")
+    world.write(1)
+    world.clock.advance(60)
+    query.restart(world.stream(lag=lag))
+    with pytest.raises(CursorExpired, match="was switched off between"):
+        run_all(query)
+    query.restart(world.stream(lag=lag, failOnDataLoss=False))
+    run_all(query)
+    assert [row["ck"] for row in query.rows] == [0, 1, 3]
+
+
+def test_a_time_when_the_log_had_only_keys_is_a_gap_of_a_query(world: World) -> None:
+    query = Query(world, world.stream())
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': true, 'ttl': 3600, 'delta': 'keys'}")
+    world.write(1)
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': true, 'ttl': 3600, 'delta': 'full'}")
+    world.clock.advance(60)
+    with pytest.raises(CursorExpired):
+        run_all(query)
+
+
+@pytest.mark.parametrize("what", ["ADD w int", "WITH comment = 'x'", "WITH cdc = {'enabled': true, 'ttl': 7200}"])
+def test_what_else_is_altered_is_no_gap_of_a_query(world: World, what: str) -> None:
+    query = Query(world, world.stream())
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    world.session.execute(f"ALTER TABLE ks.t {what}")
+    world.write(1)
+    world.clock.advance(60)
+    query.restart(world.stream())
+    assert query.run_batch()
+    assert len(query.rows) == 2
+
+
+def test_the_cursor_of_a_batch_says_that_cdc_was_on(world: World) -> None:
+    stream = rscylla.NewStream(world.session, "ks", "t", clock=world.clock)
+    cursor = stream.cursor_at()
+    world.clock.advance(60)
+    world.write(1)
+    world.clock.advance(60)
+    assert len(world.batch(startingPosition=cursor)) == 1
+    go_off_and_on(world)
+    world.clock.advance(60)
+    with pytest.raises(CursorExpired, match="switching CDC off and on"):
+        world.batch(startingPosition=cursor)
+    assert len(world.batch(startingPosition=cursor, failOnDataLoss=False)) == 1
+
+
+def test_a_query_ends_when_the_log_gets_only_keys(world: World) -> None:
+    query = Query(world, world.stream())
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': true, 'ttl': 3600, 'delta': 'keys'}")
+    world.write(1)
+    world.clock.advance(60)
+    with pytest.raises(SchemaChanged, match=r"the log of ks\.t has delta 'keys' now, and had 'full' when"):
+        query.run_batch()
+    query.restart(world.stream())
+    assert query.run_batch()

@@ -547,11 +547,11 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
     world.clock.advance(100)
     at = reader.initialOffset()
     end = reader.latestOffset(at, ALL)
-    assert list(at) == ["v", "log", "t", "gen", "from", "ttl"]
-    assert list(end) == ["v", "log", "t", "gen", "ttl", "begin"]
-    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl", "begin"]
+    assert list(at) == ["v", "log", "t", "gen", "from", "ttl", "seen"]
+    assert list(end) == ["v", "log", "t", "gen", "ttl", "seen", "begin"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl", "seen", "begin"]
     world.clock.advance(100)
-    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "gen", "ttl", "seen"]
     with pytest.raises(ConfigError, match="go backwards"):
         reader.partitions(end, at)
     with pytest.raises(ConfigError, match="version 2, but this rscylla reads version 1"):

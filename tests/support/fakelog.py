@@ -286,8 +286,10 @@ class FakeLog:
             return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
         if "FROM system_schema.dropped_columns" in cql:
             return list(self.dropped)
-        if cql.startswith("SELECT id, toUnixTimestamp(now()) FROM system_schema.tables"):
-            return [(row[1], self.clock.now_us() // 1000) for row in self._tables(given)]
+        if cql.startswith("SELECT table_name, id, toUnixTimestamp(now()), WRITETIME"):
+            return [(row[0], row[1], self.clock.now_us() // 1000, row[3]) for row in self._tables(given)]
+        if "FROM system_schema.views" in cql or "FROM system_schema.scylla_tables" in cql:
+            return []
         if "FROM system_schema.tables" in cql:
             return self._tables(given)
         raise AssertionError(f"a query that the cluster would not know: {cql}")

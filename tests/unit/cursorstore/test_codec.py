@@ -41,6 +41,7 @@ logs = st.sampled_from([bytes(16), bytes(range(16))])
 marks = st.one_of(
     st.builds(LogMark, logs, st.just(value=True)),
     st.builds(LogMark, logs, ttl_s=st.one_of(st.none(), st.integers(0, 2**31 - 1))),
+    st.builds(LogMark, logs, st.booleans(), seen=st.sampled_from(["0.00c0ffee", "off.6461f3a1b2c00.00c0ffee"])),
 )
 unmarked = st.one_of(st.just(""), st.builds(str, points), st.builds(str, rows))
 cursors = st.one_of(unmarked, st.builds(lambda point, mark: str(attrs.evolve(point, mark=mark)), points, marks))
@@ -105,6 +106,7 @@ def test_the_log_of_a_point_follows_the_part_that_orders_it() -> None:
         (LogMark(log, is_start=True), "start"),
         (LogMark(log, ttl_s=86_400), "86400"),
         (LogMark(log, ttl_s=0), "0"),
+        (LogMark(log, ttl_s=0, seen="off.6461f3.c0ffee00"), "0 off.6461f3.c0ffee00"),
     ):
         cursor = str(attrs.evolve(point, mark=mark))
         assert EVENTS.encode(cursor) == f"{expected}  {log.hex()} {text}"
