@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Final, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -20,9 +21,9 @@ class Meters:
     """The metric families on one registry. Use ``meters_for`` to get them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.ready: Final = Gauge(
-            "rscylla_service_ready", "1 while somebody reads all that the service should read", registry=registry
-        )
+        self._registry = weakref.ref(registry)
+        self._ready: Gauge | None = None
+        self._asked: list[Callable[[], bool]] = []
         lane = ("consumer_name",)
         self.lane_state: Final = Gauge(
             "rscylla_lane_state", "1 for the state that the lane is in", (*lane, "state"), registry=registry
@@ -73,6 +74,20 @@ class Meters:
         self.breaker_changes: Final = Counter(
             "rscylla_circuit_breaker_changes", "changes of state", ("breaker", "to"), registry=registry
         )
+
+    def show_ready(self, ask: Callable[[], bool]) -> None:
+        """Show 1 while *ask* returns true, and so do those of other services, until ``hide_ready``."""
+        with _lock:
+            self._asked = [*self._asked, ask]
+            if self._ready is None:  # only where there is a service: without one, 0 would be a false alarm
+                about = "1 while somebody reads all that the services of the process should read"
+                self._ready = Gauge("rscylla_service_ready", about, registry=self._registry())
+                self._ready.set_function(lambda: float(bool(self._asked) and all(ask() for ask in self._asked)))
+
+    def hide_ready(self, ask: Callable[[], bool]) -> None:
+        """Ask no more. After the last service, the gauge stays at 0."""
+        with _lock:
+            self._asked = [one for one in self._asked if one != ask]
 
     def breakers(self) -> dict[str, BreakerState]:
         """Return the state of each circuit breaker of the registry by name."""

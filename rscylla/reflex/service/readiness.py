@@ -59,9 +59,9 @@ class Readiness:
         body = self.body()
         return json_answer(200 if body["status"] == "ok" else 503, body)
 
-    def gauge(self) -> float:
-        """Return 1 if the service is ready, else 0."""
-        return float(all(check.ok for check in ready(self._facts(), self._limits)))
+    def holds(self) -> bool:
+        """Return whether the service is ready."""
+        return all(check.ok for check in ready(self._facts(), self._limits))
 
     def tell(self) -> None:
         """Log what is not read, if it is time for that. Called again and again by one thread."""

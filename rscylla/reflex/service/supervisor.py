@@ -544,7 +544,7 @@ class Service:
 
     def _show(self) -> None:
         """Register the metrics of states, which are computed when they are read."""
-        self._meters.ready.set_function(self._readiness.gauge)
+        self._meters.show_ready(self._readiness.holds)
         for worker in self._fixed:
             worker.show(self._meters)
         if self._group_work is not None:
@@ -555,7 +555,7 @@ class Service:
             self._meters.lease_epoch.labels(lease.name).set_function(lambda: float(lease.epoch))
 
     def _hide(self) -> None:
-        self._meters.ready.set_function(lambda: 0.0)
+        self._meters.hide_ready(self._readiness.holds)
         for worker in self._workers:
             worker.hide(self._meters)
         if self._group_work is not None:

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from rscylla._groups import GroupMember, GroupSlice, GroupView
+from rscylla.reflex._meters import meters_for
 from rscylla.reflex.service.health import Facts, GroupFacts, LaneFacts, Limits, alive
 from rscylla.reflex.service.readiness import LOOK_EVERY_S, TELL_EVERY_S, Readiness, ready
 from rscylla.testing import ManualClock
@@ -230,6 +232,21 @@ def test_nothing_is_looked_at_too_often(told: Told) -> None:
 
 
 def test_the_gauge_and_the_page_say_the_same(told: Told) -> None:
-    assert (told.readiness.gauge(), told.readiness.answer({}).status) == (1.0, 200)
+    registry = CollectorRegistry()
+    meters = meters_for(registry)
+
+    def gauge() -> float | None:
+        return registry.get_sample_value("rscylla_service_ready")
+
+    assert gauge() is None, "there is no service"
+    meters.show_ready(told.readiness.holds)
+    assert (gauge(), told.readiness.answer({}).status) == (1.0, 200)
     told.facts = facts(lane(state="parked"))
-    assert (told.readiness.gauge(), told.readiness.answer({}).status) == (0.0, 503)
+    assert (gauge(), told.readiness.answer({}).status) == (0.0, 503)
+    other = Told()
+    meters.show_ready(other.readiness.holds)
+    assert gauge() == 0.0
+    meters.hide_ready(told.readiness.holds)
+    assert gauge() == 1.0, "the other service runs on"
+    meters.hide_ready(other.readiness.holds)
+    assert gauge() == 0.0
