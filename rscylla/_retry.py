@@ -79,6 +79,7 @@ def retry(
     sleep: Callable[[float], None] | None = None,
     exhausted: Callable[[Exception], T] | None = None,
     failed: Exception | None = None,
+    got_on: Callable[[], bool] = lambda: False,
 ) -> T:
     """Return the result of *work*; call it again while it raises errors that another attempt may resolve.
 
@@ -94,6 +95,7 @@ def retry(
         exhausted: Called with the last error when the attempts are used up; what it returns is returned. Default: the
             error is raised.
         failed: The error of a first attempt, which was made before and counts.
+        got_on: Called after each failed attempt: whether it got something done, so that a ``Backoff`` begins anew.
 
     Raises:
         Exception: the error of *work* that is not worth another attempt, or the last one.
@@ -106,7 +108,7 @@ def retry(
             return work()  # most calls succeed at once, and need nothing else
         except Exception as error:  # noqa: BLE001 - judged below
             failed = error
-    calls = _Calls(work, backoff, clock, stop or Stop(), attempts, waiting, sleep, exhausted, failed, began)
+    calls = _Calls(work, backoff, clock, stop or Stop(), attempts, waiting, sleep, exhausted, got_on, failed, began)
     return calls.made(again)
 
 
@@ -122,6 +124,7 @@ class _Calls(Generic[T]):
     waiting: Callable[[Exception, int, float], None] | None
     sleep: Callable[[float], None] | None
     exhausted: Callable[[Exception], T] | None
+    got_on: Callable[[], bool]
     first: Exception | None
     began: float
     failures: int = 0
@@ -150,7 +153,7 @@ class _Calls(Generic[T]):
             return 0.0
         if not isinstance(self.backoff, Backoff):
             return self.backoff(_error(state), self.failures)
-        if self.clock.monotonic() - self.began >= self.backoff.reset_after.total_seconds():
+        if self.got_on() or self.clock.monotonic() - self.began >= self.backoff.reset_after.total_seconds():
             self.failures = 1
         return self.backoff.seconds(self.failures)
 

@@ -115,6 +115,9 @@ class ConsumerSeries:
         self._arrival: _Arrival | None = None  # of the last event
         self.activity = Activity()
         self._failing = ("", 0)
+        self._has_moved = False
+        self.failed_runs = 0
+        """How many runs have failed in a row, and the cursor did not move in between."""
         self.is_failing = False
         """Whether a run, or an event, has failed since the cursor moved; read after each event, so an attribute."""
         self._shown: dict[str, Callable[[], float]] = {}
@@ -287,6 +290,7 @@ class ConsumerSeries:
     def moved(self) -> None:
         """Forget the last failure, because the cursor moved past its event."""
         self.is_failing = False
+        self._has_moved = True
         self._failing = ("", 0)
 
     def event_failed(self, event_id: str) -> None:
@@ -299,6 +303,10 @@ class ConsumerSeries:
         """Count a run that ended with an error at *stage*, when it was consuming the event *event_id*."""
         with self._lock:
             self.run_errors[stage] = self.run_errors.get(stage, 0) + 1
+        # A cursor that moved and was not saved will move again.
+        got_on = self._has_moved and stage not in ("set_cursor", "stop", "flush")
+        self.failed_runs = 1 if got_on else self.failed_runs + 1
+        self._has_moved = False
         self.is_failing = True
         if stage == "consume" and event_id:
             self.event_failed(event_id)

@@ -27,9 +27,9 @@ def run_forever(
     """Run *spec* until *stop* is set or the stream reaches the head that it runs to; then return.
 
     An error that a retry may fix is logged (as a warning in one line; at level debug with its traceback, which may
-    contain row values) and passed to *on_error*. A pause on the spec's clock follows, which *stop* ends at once. The
-    caller handles signals: set *stop* in a handler, or let ``KeyboardInterrupt`` pass through; the cursor is saved
-    either way.
+    contain row values) and passed to *on_error*. A pause on the spec's clock follows, which *stop* ends at once; pauses
+    grow while errors come with no move of the cursor in between. The caller handles signals: set *stop* in a handler,
+    or let ``KeyboardInterrupt`` pass through; the cursor is saved either way.
 
     Args:
         spec: The spec to run.
@@ -54,6 +54,7 @@ def run_forever(
                 stop=signal,
                 again=lambda error: is_resumable(error) and not signal.is_set(),
                 waiting=waiting,
+                got_on=lambda: spec.series.failed_runs == 1,
             )
     except HeadReached:
         pass

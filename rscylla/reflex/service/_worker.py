@@ -191,7 +191,7 @@ class Worker:
         self._retrying = True
         if self._excused(error):
             return
-        if not self._budget.spend(self.spec.clock.monotonic()):
+        if not self._budget.spend(self.spec.clock.monotonic(), got_on=self.spec.series.failed_runs == 1):
             within = self._policy.within.total_seconds()
             raise ServiceFailed(
                 f'lane "{self.name}" failed more than {self._policy.most} times in {within:g} s, most recently with: '

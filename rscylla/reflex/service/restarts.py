@@ -21,8 +21,9 @@ class Restarts:
     """How a lane of a ``Service`` is restarted after an error.
 
     A failed lane runs again after a pause. The service gives up on it after more than ``most`` failures ``within`` a
-    time span (``most=None``: never), or at once after an error that a retry cannot fix, such as an expired cursor or a
-    missing option. ``give_up`` defines what happens then; ``fatal`` overrides it for the second case:
+    time span (``most=None``: never) with no move of its cursor in between, or at once after an error that a retry
+    cannot fix, such as an expired cursor or a missing option. ``give_up`` defines what happens then; ``fatal``
+    overrides it for the second case:
 
     - ``"escalate"``: all lanes stop and save, and the service ends with exit code 1 and the cause, for the process
       supervisor to handle;
@@ -56,8 +57,13 @@ class Budget:
         self._restarts = restarts
         self._times: deque[float] = deque()
 
-    def spend(self, now: float) -> bool:
-        """Count a failure at *now*, in monotonic seconds; return whether the lane may run again."""
+    def spend(self, now: float, *, got_on: bool = False) -> bool:
+        """Count a failure at *now*, in monotonic seconds; return whether the lane may run again.
+
+        *got_on*: the cursor has moved since the failure before, so this is the first one.
+        """
+        if got_on:
+            self._times.clear()
         most = self._restarts.most
         if most is None:  # without a limit, the times need not be kept
             return True

@@ -96,6 +96,20 @@ def test_the_pauses_grow_to_a_maximum() -> None:
     assert bench.clock.waits == [1, 2, 4, 8, 10, 10]
 
 
+def test_the_pauses_start_again_where_events_were_handled_in_between() -> None:
+    bench = Bench(consumer=RecordingConsumer(fail={f"e{n}": ValueError() for n in range(1, 5)}))
+    bench.run()
+    assert bench.consumer.seen == ["e1", "e1", "e2", "e2", "e3", "e3", "e4", "e4"]
+    assert bench.clock.waits == [1] * 4
+
+
+def test_the_pauses_grow_though_events_are_handled_again_that_cannot_be_saved() -> None:
+    bench = Bench()
+    bench.store.fail("flush", DOWN, times=4)
+    bench.run()
+    assert bench.clock.waits == [1, 2, 4, 8]
+
+
 def test_the_pauses_start_again_after_a_healthy_time() -> None:
     bench = Bench()
     bench.stream.fail("open", DOWN, times=3)

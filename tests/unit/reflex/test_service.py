@@ -304,6 +304,14 @@ def test_failures_that_are_long_ago_do_not_count(bench: Bench) -> None:
     assert len(bench.clock.waits) == 7
 
 
+def test_failures_between_which_events_were_handled_do_not_count(bench: Bench) -> None:
+    events = [SimpleEvent(f"e{number}", timestamp=datetime_of(START_US - 1)) for number in range(1, 14)]
+    consumer = RecordingConsumer("billing", fail={event.id: ValueError() for event in events})
+    spec = bench.spec("billing", StreamToHead(), events=events, consumer=consumer)
+    assert bench.service(spec, restarts=Restarts(most=1, backoff=QUICK)).run() == 0
+    assert bench.clock.waits == [1] * 13
+
+
 def test_without_a_budget_it_never_gives_up(bench: Bench) -> None:
     spec = bench.spec("billing", StreamToHead())
     bench.streams["billing"].fail("recv", DOWN, times=50)
