@@ -35,6 +35,7 @@ from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
 from ._context import Failure, Run
 from ._failures import ending
+from ._first import first_cursor
 from ._spec import Spec
 from .consumer import check_threads_can_drive, timing_of
 from .fate import NO_FATE
@@ -83,7 +84,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     if isinstance(spec.consumer, Resetter):
         spec.consumer.reset()  # before the cursor is read: a reset may finish earlier work, which moves the cursor
     this.stage = "get_cursor"
-    cursor = spec.store.get_cursor(spec.name)
+    cursor = first_cursor(spec.store, spec.name, spec.key_slice, from_whole=spec.from_whole)
     this.stage = "stream"
     lag = spec.stream_options.lag
     client = this.client = spec.stream(cursor, *spec.options, stop=this.stop)

@@ -27,6 +27,7 @@ class RunOptions(TypedDict, total=False):
     fate: Fate | None
     clock: Clock | None
     flush_timeout: timedelta
+    from_whole: bool
     registry: CollectorRegistry | None
 
 
@@ -37,7 +38,8 @@ class Spec:
     The options of the stream follow the consumer, or come as ``options``. ``fate`` is tempted at the points after_recv,
     after_consume, before_set_cursor, and before_flush. ``flush_timeout`` limits the flush at the end of a run. Metrics
     go to the consumer's own ``series`` unless ``registry`` is given. ``key_slice`` is the slice of the keys that the
-    stream reads, ``(m, n)``; default: what the stream says. ``attrs.evolve`` makes a changed copy.
+    stream reads, ``(m, n)``; default: what the stream says. With ``from_whole``, a slice that has no cursor yet
+    continues at that of the whole consumer, which one process has read before. ``attrs.evolve`` makes a changed copy.
     """
 
     stream: StreamFunc
@@ -49,6 +51,7 @@ class Spec:
     flush_timeout: timedelta = timedelta(seconds=10)
     series: ConsumerSeries = attrs.field(kw_only=True, eq=False, repr=False)
     key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True, repr=False)
+    from_whole: bool = attrs.field(default=False, kw_only=True, repr=False)
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Spec:
         registry: CollectorRegistry | None = None,
         series: ConsumerSeries | None = None,
         key_slice: tuple[int, int] | None = None,
+        from_whole: bool = False,
     ) -> None:
         chosen = (*given, *options)
         resolve(chosen)
@@ -84,6 +88,7 @@ class Spec:
             flush_timeout,
             series=series or series_of(consumer, registry),
             key_slice=getattr(stream, "key_slice", (0, 1)) if key_slice is None else key_slice,
+            from_whole=from_whole,
         )
 
     @property

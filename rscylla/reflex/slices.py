@@ -70,7 +70,7 @@ def slice_specs(
         make: returns the consumer of a slice; called with the name of the slice, such as ``billing[0/4]``.
         options: options of each stream.
         only: the slices to run here; default: all.
-        more: ``fate``, ``clock``, ``flush_timeout``, and ``registry``, as for ``Spec``.
+        more: ``fate``, ``clock``, ``flush_timeout``, ``from_whole``, and ``registry``, as for ``Spec``.
 
     Raises:
         ConfigError: *count* or a slice is invalid, or *make* returned a consumer with another name.

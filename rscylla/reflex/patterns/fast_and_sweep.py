@@ -35,6 +35,7 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
+from .._first import take_along
 from .._spec import RunOptions, Spec
 from ..consumer import check_threads_can_drive
 from ..metrics import ConsumerSeries, series_of
@@ -109,7 +110,7 @@ def fast_and_sweep(
         remember: how many events between the lanes are remembered, at about 200 bytes each. If there are more, the
             oldest are forgotten, and the sweep delivers them again.
         order: returns the key by which the stream's cursors compare; "" has the lowest.
-        more: ``fate``, ``clock``, ``flush_timeout``, and ``registry``, as for ``Spec``.
+        more: ``fate``, ``clock``, ``flush_timeout``, ``from_whole``, and ``registry``, as for ``Spec``.
 
     Raises:
         ConfigError: the lags are too close, or an argument is invalid.
@@ -130,10 +131,14 @@ def fast_and_sweep(
     def key_of(event: Event) -> Any:
         return event.order_key if order is cursor_key else order(event.id)
 
+    def begin() -> None:
+        part = getattr(stream, "key_slice", (0, 1))
+        take_along(store, name, part, from_whole=more.get("from_whole", False))
+
     return Lanes(
         Spec(
             _LaneStream(stream, lambda client, _: _FastClient(client, ledger, key_of)),
-            _FastStore(store, name, ledger, order, clock),
+            _FastStore(store, name, ledger, order, clock, begin),
             _FastConsumer(fast_lane_name(name), shared, fast_series),
             *options,
             fast,
@@ -141,7 +146,7 @@ def fast_and_sweep(
         ),
         Spec(
             _LaneStream(stream, lambda client, stop: _SweepClient(client, stop, ledger, key_of, series, clock)),
-            _SweepStore(store, ledger),
+            _SweepStore(store, ledger, begin),
             _LaneConsumer(name, shared, series),
             *options,
             sweep,
@@ -274,8 +279,15 @@ class _FastStore:
     """The fast lane's cursor: kept in the ledger, and saved about once a second, for people only."""
 
     def __init__(
-        self, store: CursorStore, sweep: str, ledger: Ledger, order: Callable[[str], Any], clock: Clock
+        self,
+        store: CursorStore,
+        sweep: str,
+        ledger: Ledger,
+        order: Callable[[str], Any],
+        clock: Clock,
+        begin: Callable[[], None],
     ) -> None:
+        self._begin = begin
         self._store = store
         self._sweep = sweep
         self._ledger = ledger
@@ -286,6 +298,7 @@ class _FastStore:
         self._unsaved: tuple[str, str] | None = None
 
     def get_cursor(self, consumer: str) -> str:
+        self._begin()
         self._unsaved = None
         self._saved = self._order(self._store.get_cursor(consumer))
         self._saved_at = self._clock.monotonic()
@@ -340,11 +353,13 @@ class _FastStore:
 class _SweepStore:
     """The sweep's cursor; the ledger forgets the events before it."""
 
-    def __init__(self, store: CursorStore, ledger: Ledger) -> None:
+    def __init__(self, store: CursorStore, ledger: Ledger, begin: Callable[[], None]) -> None:
         self._store = store
         self._ledger = ledger
+        self._begin = begin
 
     def get_cursor(self, consumer: str) -> str:
+        self._begin()
         cursor = self._store.get_cursor(consumer)
         self._ledger.open_sweep(cursor)
         return cursor

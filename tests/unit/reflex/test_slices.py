@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
 
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cursorstore import IntCursorCodec, MemoryCursorStore
 from rscylla import Consumer, Spec, StreamLag, StreamToHead, run, slice_name, slice_of, slice_specs
 from rscylla.abc import StreamFunc
-from rscylla.errors import ConfigError, HeadReached
+from rscylla.errors import ConfigError, HeadReached, RunError
 from rscylla.event import Event, SimpleEvent
+from rscylla.reflex import bootstrap, fast_and_sweep
 from rscylla.testing import FakeCursorStore, FakeStream
 
 
@@ -68,3 +75,95 @@ def test_two_slices_never_share_a_cursor() -> None:
 
 def test_names() -> None:
     assert [slice_of(slice_name("b", i, n)) for i, n in ((0, 1), (1, 3))] == [("b", 0, 1), ("b", 1, 3)]
+
+
+class Numbered:
+    """A stream of slices, of events 1 to 9, that goes on after a cursor."""
+
+    supports_lag = True
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    def sliced(self, index: int, count: int) -> Numbered:
+        return self
+
+    def head_cursor(self, lag: timedelta) -> str:
+        return "9"
+
+    def __call__(self, after: str, *options: Any, stop: Any = None) -> Any:
+        self.opened.append(after)
+        return FakeStream([SimpleEvent(str(n)) for n in range(1, 10)], supports_lag=True)(after, *options, stop=stop)
+
+
+def cut(count: int, cursors: Mapping[str, str], **more: Any) -> tuple[Numbered, MemoryCursorStore, tuple[Spec, ...]]:
+    stream, store = Numbered(), MemoryCursorStore(codec=IntCursorCodec(), cursors=cursors)
+    more["registry"] = registry = CollectorRegistry()
+    specs = slice_specs(
+        "billing",
+        count,
+        stream,
+        store,
+        lambda name: Consumer(name, _nothing, registry=registry),
+        StreamLag(seconds=30),
+        StreamToHead(),
+        **more,
+    )
+    return stream, store, specs
+
+
+@pytest.mark.parametrize(
+    ("count", "cursors", "command"),
+    [
+        (4, {"billing": "5"}, "reslice billing --from 1 --to 4` .* pass from_whole=True"),
+        (4, {"billing[0/2]": "5", "billing[1/2]": "7"}, "reslice billing --from 2 --to 4`"),
+        (1, {"billing[0/2]": "5", "billing[1/2]": "7"}, "reslice billing --from 2 --to 1`"),
+    ],
+)
+@pytest.mark.parametrize("at_head", [False, True])
+def test_a_consumer_that_is_cut_anew_does_not_begin_as_if_it_were_new(
+    count: int, cursors: Mapping[str, str], command: str, at_head: bool
+) -> None:
+    stream, store, specs = cut(count, cursors)
+    for spec in specs:
+        with pytest.raises(RunError, match=command) as caught:
+            run(bootstrap(spec) if at_head else spec)
+        assert not caught.value.resumable
+        assert store.find_cursor(spec.name) is None
+    assert stream.opened == []
+
+
+def test_slices_continue_at_the_cursor_of_the_whole_consumer_if_they_shall() -> None:
+    stream, store, specs = cut(3, {"billing": "5"}, from_whole=True)
+    for _ in range(2):
+        for spec in specs:
+            with pytest.raises(HeadReached):
+                run(spec)
+    assert stream.opened == ["5"] * 3 + ["9"] * 3
+    assert [store.get_cursor(spec.name) for spec in specs] == ["9"] * 3
+
+
+def test_lanes_of_slices_continue_at_the_cursor_of_the_whole_consumer_or_are_refused() -> None:
+    for more in ({}, {"from_whole": True}):
+        stream, store, _ = cut(3, {"billing": "5"})
+        stream.key_slice = (1, 3)  # type: ignore[attr-defined]
+        consumer = Consumer("billing[1/3]", _nothing, registry=CollectorRegistry())
+        lanes = fast_and_sweep(stream, store, consumer, StreamToHead(), order=lambda text: int(text or 0), **more)
+        for lane in lanes:
+            with pytest.raises(HeadReached if more else RunError):
+                run(lane)
+        assert stream.opened == (["5", "5"] if more else [])
+
+
+def test_other_consumers_and_cursors_that_were_set_make_no_slice_an_old_one() -> None:
+    cursors = {"billing[eu]": "5", "billing[eu][0/4]": "5", "audit": "5", "billing[0/3][fast]": "5"}
+    stream, store, specs = cut(2, cursors)
+    with pytest.raises(HeadReached):
+        run(specs[0])
+    assert stream.opened == [""]
+    store.set_cursor("billing", "8")
+    store.reset_cursor("billing[1/2]", "", reason="all again")
+    for spec in specs:
+        with pytest.raises(HeadReached):
+            run(spec)
+    assert stream.opened == ["", "9", ""]
