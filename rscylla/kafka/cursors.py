@@ -6,12 +6,11 @@ it was written, and why the epoch was opened. So compaction keeps the last curso
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -24,13 +23,13 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from cursorstore import CursorCodec, EventCursorCodec, MemoryCursorStore
-from cursorstore._checks import process_name
 
 from .._timeuuid import datetime_of
 from ..abc import CursorRecord, Fence, Fencing, Message
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, CursorConflict, LeaseLost, PublishFailed
 from ..event import Event
+from .cursorrecords import last_of, message_of, record_of
 from .exactly import ANSWER_S, TransactionalPublisher
 
 __all__ = ["CURSOR_TOPIC", "KafkaCursorStore"]
@@ -331,7 +330,7 @@ class KafkaCursorStore:
             lane.publisher.spoil(PublishFailed("the cursors could not be read"))
             raise
         lane.memory = MemoryCursorStore(codec=self._codec, history=history, clock=self._clock)
-        lane.committed = _last(history, lane.names)
+        lane.committed = last_of(history, lane.names)
         lane.read_in = lane.publisher.session
 
     def _begin_again(self, lane: _Lane) -> bool:
@@ -339,7 +338,7 @@ class KafkaCursorStore:
         for name in lane.sessions:
             self._check_lease(name)
         lane.publisher.begin_again(self._stop)
-        return lane.committed == _last(self._read(lane.names, is_complete=True), lane.names)
+        return lane.committed == last_of(self._read(lane.names, is_complete=True), lane.names)
 
     def _check_elsewhere(self, consumer: str) -> None:
         """Raise ``ConfigError`` if *consumer* has a cursor in another partition than its own, where it has none."""
@@ -361,17 +360,13 @@ class KafkaCursorStore:
 
     def _committed(self, lane: _Lane, sent: Sequence[Message]) -> None:
         for message in sent:
-            record = _record(message.key, message.value)
+            record = record_of(message.key, message.value)
             if record is not None:
                 lane.committed[record.consumer] = record.epoch, record.cursor
 
     def _message(self, record: CursorRecord) -> Message:
-        key = {"consumer": record.consumer, "epoch": record.epoch}
         at = record.updated_at or datetime_of(self._clock.now_us())
-        value = {"cursor": record.cursor, "at": at.isoformat(), "by": process_name()}
-        if record.reason:
-            value["reason"] = record.reason
-        return Message(self._topic, _json(key), _json(value), partition=self._partition(record.consumer))
+        return message_of(record, at, self._topic, self._partition(record.consumer))
 
     def _partition(self, consumer: str) -> int:
         return zlib.crc32(consumer.encode()) % self._partitions
@@ -453,7 +448,7 @@ class KafkaCursorStore:
                 for message in consumer.consume(1000, 0.2):
                     error = message.error()
                     if error is None:
-                        record = _record(message.key(), message.value())
+                        record = record_of(message.key(), message.value())
                         if record is not None:
                             found[record.consumer, record.epoch] = record
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
@@ -483,27 +478,6 @@ class KafkaCursorStore:
             self._pause()
 
 
-def _last(records: Iterable[CursorRecord], names: Collection[str]) -> dict[str, tuple[int, str]]:
-    """Return the last epoch and cursor of each consumer of *names* that has one."""
-    ordered = sorted(records, key=lambda record: record.epoch)
-    return {record.consumer: (record.epoch, record.cursor) for record in ordered if record.consumer in names}
-
-
 def _check(consumer: str) -> None:
     if not isinstance(consumer, str) or not consumer:
         raise ConfigError("a consumer's name must be text that is not empty")
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _record(key: bytes | None, value: bytes | None) -> CursorRecord | None:
-    """Return the cursor of a record; None if it is none of ours."""
-    try:
-        named, given = json.loads(key or b""), json.loads(value or b"")
-        at = datetime.fromisoformat(given["at"])
-        return CursorRecord(named["consumer"], given["cursor"], named["epoch"], at, given.get("reason", ""))
-    except (ValueError, KeyError, TypeError):
-        log.warning("a record of the topic of cursors is not a cursor; it is passed over")
-        return None

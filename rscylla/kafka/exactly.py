@@ -27,6 +27,7 @@ from ..abc import Message, PublishDone
 from ..clock import Stop
 from ..errors import ConfigError, LeaseLost, PublishFailed, RscyllaError
 from .answers import NEVER, Tally
+from .parties import NoProducer, Party
 from .publisher import BUSY_S, DEFAULTS, IDLE_S, KafkaPublisher
 
 __all__ = ["TransactionalPublisher"]
@@ -71,19 +72,6 @@ FENCED: Final = frozenset(
 
 Cursors = Callable[[], Sequence[Message]]
 """Returns the records of the cursors that moved since the last commit."""
-
-
-class _NoProducer:
-    """What stands for the producer between sessions."""
-
-    def __len__(self) -> int:
-        return 0
-
-    def poll(self, timeout_s: float) -> int:
-        return 0
-
-    def purge(self) -> None:
-        """Do nothing: nothing waits."""
 
 
 class TransactionalPublisher(KafkaPublisher):
@@ -137,7 +125,7 @@ class TransactionalPublisher(KafkaPublisher):
         self._is_shut = 0
         self._commits = threading.RLock()  # who holds it ends or begins transactions and sessions
         self._serial = threading.Lock()
-        self._parties: list[_Party] = []
+        self._parties: list[Party] = []
         self._session = 0
         self._is_alive = False
         self._lost: tuple[type[RscyllaError], str] | None = None
@@ -156,9 +144,9 @@ class TransactionalPublisher(KafkaPublisher):
 
     # ------------------------------------------------------------ as a publisher
 
-    def join(self, settle: Callable[[], bool]) -> _Party:
+    def join(self, settle: Callable[[], bool]) -> Party:
         """Return what a run publishes in; see ``rscylla.abc.JointPublisher``."""
-        party = _Party(self, settle)
+        party = Party(self, settle)
         with self._gate:
             self._parties.append(party)
         return party
@@ -212,7 +200,7 @@ class TransactionalPublisher(KafkaPublisher):
         self._abort()
         with self._commits:
             self._is_alive = False
-            self._producer = _NoProducer()
+            self._producer = NoProducer()
             self._old.clear()
 
     # ------------------------------------------------------------ sessions
@@ -254,7 +242,7 @@ class TransactionalPublisher(KafkaPublisher):
             PublishFailed, Stopped: as ``begin``.
         """
         old, new = self._producer, self._connect(self._config)
-        if not isinstance(old, _NoProducer):
+        if not isinstance(old, NoProducer):
             self._old.append(old)
         self._init(new, stop)
         with self._gate:
@@ -479,7 +467,7 @@ class TransactionalPublisher(KafkaPublisher):
 
     def _first(self) -> Any:
         self._connect({**self._config}).purge()  # librdkafka checks it
-        return _NoProducer()
+        return NoProducer()
 
     def _ready(self) -> None:
         if self._closed:
@@ -582,40 +570,4 @@ class TransactionalPublisher(KafkaPublisher):
             if idle and not self._parties and not self._is_open and self._moved is None and self._is_alive:
                 self._is_alive = False
                 self._old.append(self._producer)
-                self._producer = _NoProducer()
-
-
-class _Party:
-    """A run that takes part in transactions."""
-
-    def __init__(self, owner: TransactionalPublisher, settle: Callable[[], bool]) -> None:
-        self._owner = owner
-        self._session = 0
-        self.settle = settle
-
-    def __enter__(self) -> None:
-        owner = self._owner
-        owner._enter()  # noqa: SLF001 - a part of it
-        try:
-            owner.check()
-            self._session = self._session or owner.session
-            if self._session != owner.session:
-                raise PublishFailed("the transaction was aborted; what was not committed is published again")
-        except BaseException:
-            owner._leave()  # noqa: SLF001
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self._owner.spoil(PublishFailed(f"the records of a change were not all published: {error}"))
-        self._owner._leave()  # noqa: SLF001
-
-    def leave(self) -> None:
-        """Take part no more. Unless all that was published is behind a saved cursor, it is aborted."""
-        owner = self._owner
-        if not self.settle():
-            owner.spoil(PublishFailed("a cursor was not saved"))
-        with owner._gate:  # noqa: SLF001
-            if self in owner._parties:  # noqa: SLF001
-                owner._parties.remove(self)  # noqa: SLF001
-            owner._used = owner._clock.monotonic()  # noqa: SLF001
+                self._producer = NoProducer()

@@ -33,7 +33,7 @@ from rscylla.options import StreamToHead
 from rscylla.publish import publishing
 from rscylla.reflex import Spec, run
 
-RECORDS, KEYS, PARTITIONS = 300, 7, 3
+RECORDS, KEYS, PARTITIONS = 150, 7, 3
 OFTEN = {END_TXN: 0.4, ADD_PARTITIONS: 0.2, INIT_PRODUCER: 0.1, PRODUCE: 0.02}
 LONG_S = 180
 
