@@ -9,6 +9,7 @@ from typing import Literal
 from ..abc import Run
 from ..base.statements import ChangeWriter, remaining_ttl
 from ..base.writing import Target
+from ..cdc.clocks import NodeClocks
 from ..cdc.driver import ReadSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
 from ..cdc.rows import Layout
@@ -44,7 +45,8 @@ class Replicator:
         keyspace, table: the target table; default for *table*: the name of the source table.
         consistency: level of the writes.
         ttl: ``original``: a value with a TTL expires that long after it is applied; ``remaining``: it expires at about
-            the same time as at the source, which requires write timestamps that are real times.
+            the same time as at the source, which requires write timestamps that are real times. How old a value is, is
+            told by the slowest clock of this process and of the source's nodes, so that no clock shortens its life.
         create: create the target table, without CDC, if it does not exist.
     """
 
@@ -69,6 +71,7 @@ class Replicator:
         self._clock = clock or SystemClock()
         level = consistency_named(consistency)
         self._source = ReadSession(source, consistency=level)
+        self._clocks = NodeClocks(self._source, self._clock)
         self._target_schema = ReadSession(target, consistency=level)
         self._target = Target(target, consistency=consistency, clock=self._clock)
         # Two sessions of one cluster need not come from one object of the driver, but they see the same nodes.
@@ -157,7 +160,11 @@ class Replicator:
 
     def _ttl_s(self, event: ChangeEvent, raw: bytes | None) -> int:
         ttl = 0 if raw is None else int.from_bytes(raw, "big", signed=True)
-        return remaining_ttl(ttl, event.timestamp_us, self._clock.now_us()) if self._remaining else ttl
+        if not (ttl and self._remaining):
+            return ttl
+        if self._clocks.has_stepped():  # or was not sampled yet
+            self._clocks.sample()
+        return remaining_ttl(ttl, event.timestamp_us, self._clocks.slowest_us())
 
 
 def _nodes(session: Session) -> set[object]:

@@ -262,8 +262,10 @@ def test_two_deleted_ranges_that_meet_leave_the_static_row(place: Place, of: str
     assert place.verify().same
 
 
+@pytest.mark.parametrize("ahead", [0, 5 * 3600])
 @pytest.mark.parametrize(("ttl", "left"), [("original", 1000), ("remaining", 400)])
-def test_copies_expire_after_their_ttl_or_with_the_original(ttl: Ttl, left: int) -> None:
+def test_copies_expire_after_their_ttl_or_with_the_original(ttl: Ttl, left: int, ahead: int) -> None:
+    """Also if the clock of the process is ahead of those of the nodes."""
     clock = ManualClock()
     with EmbeddedScylla(clock=clock) as scylla:
         session = scylla.connect()
@@ -276,7 +278,8 @@ def test_copies_expire_after_their_ttl_or_with_the_original(ttl: Ttl, left: int)
         session.execute(f"INSERT INTO src.t (pk, v) VALUES (2, 1) {at}")
         session.execute(f"INSERT INTO src.t (pk, v) VALUES (3, 1) {at} AND TTL 500")
         clock.advance(600)
-        replicator = Replicator(session, session, "dst", create=True, ttl=ttl, clock=clock)
+        mine = ManualClock(clock.now_us() + ahead * 1_000_000)
+        replicator = Replicator(session, session, "dst", create=True, ttl=ttl, clock=mine)
         stream = rscylla.NewStream(session, "src", "t", clock=clock)
         spec = rscylla.Spec(
             stream,
