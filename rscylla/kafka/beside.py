@@ -11,7 +11,7 @@ from typing import Final, Self, TypeVar, cast
 
 from ..abc import JointPublisher, Message, Participant, PublishDone, Publisher, StreamStatus
 from ..cdc.client import Client
-from ..clock import Clock, Stop
+from ..clock import Clock, InnerStop, Stop
 from ..errors import PublishFailed
 from ..event import Event, Progress
 
@@ -47,8 +47,7 @@ class Accompanied:
         self._clock = clock
         self._stop = stop
         self._turns = Turns()
-        self._ended = Stop()
-        self._forget = stop.on_set(self._ended.set)
+        self._ended = InnerStop(stop)  # it asks the lease, too, before each row
         self._thread = threading.Thread(target=self._work, name=f"rscylla-snapshots-{source}", daemon=True)
         self._thread.start()
 
@@ -80,7 +79,7 @@ class Accompanied:
     def close(self) -> None:
         self._ended.set()
         self._thread.join()
-        self._forget()
+        self._ended.forget()
         self._client.close()
 
 

@@ -17,6 +17,7 @@ from rscylla.clock import Stop
 from rscylla.errors import PublishFailed, Stopped
 from rscylla.event import Progress, SimpleEvent
 from rscylla.kafka.beside import Accompanied, Fresh, RowMessage, Turns
+from rscylla.reflex.service._lease import LeasedStop
 from rscylla.testing import ManualClock
 
 LONG_S = 60.0
@@ -178,3 +179,29 @@ def test_the_end_of_a_run_abandons_nothing_that_rows_did_not_wait_for() -> None:
     publisher = Full()
     Fresh(publisher, ManualClock(), timedelta(seconds=15)).abandon()  # type: ignore[arg-type]
     assert not publisher.is_abandoned
+
+
+def test_rows_end_with_the_lease_though_no_one_has_set_the_stop_yet() -> None:
+    """As in a process that was paused, and has lost its slice."""
+
+    class Lease:
+        lost = False
+
+        def held(self) -> bool:
+            return not self.lost
+
+    lease, ends = Lease(), list[Stop]()
+
+    def follow(stop: Stop, turns: Turns) -> None:
+        ends.append(stop)
+        stop.wait(LONG_S)
+
+    stop = LeasedStop(lease)
+    accompanied = Accompanied(Client(changes()), "ks.t", follow, 1.0, ManualClock(), stop)  # type: ignore[arg-type]
+    eventually(lambda: ends, LONG_S)
+    ends[0].check()
+    lease.lost = True
+    with pytest.raises(Stopped):
+        ends[0].check()
+    accompanied.close()
+    assert len(ends) == 1
