@@ -83,6 +83,7 @@ class _DueClient:
         self._ready: deque[Timer] = deque()
         self._seen: dict[str, float] = {}  # when each was returned: it is being fired, here or elsewhere
         self._looked_us = 0
+        self._asked_at: float | None = None  # while the store is asked
         self._pause = False
 
     def recv(self) -> Event | Progress:
@@ -100,7 +101,9 @@ class _DueClient:
         now, now_us = self._clock.monotonic(), self._clock.now_us()
         self._seen = {id_: since for id_, since in self._seen.items() if now - since < self._again_s}
         limit = self.LIMIT + len(self._seen)
+        self._asked_at = now
         found = self._store.due(tu.datetime_of(now_us), limit)
+        self._asked_at = None
         self._pause = len(found) < limit
         self._ready.extend(timer for timer in found if timer.id not in self._seen)
         self._seen |= {timer.id: now for timer in self._ready}
@@ -108,7 +111,9 @@ class _DueClient:
         return bool(self._ready)
 
     def status(self) -> StreamStatus:
-        return StreamStatus(watermark_us=self._looked_us)
+        since = self._asked_at
+        age_s = None if since is None else self._clock.monotonic() - since
+        return StreamStatus(watermark_us=self._looked_us, poll_age_s=age_s)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

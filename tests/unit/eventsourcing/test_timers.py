@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -131,6 +131,25 @@ def test_a_timer_of_a_runner_that_died_fires_when_its_claim_has_expired() -> Non
     finally:
         end()
     assert fired == ["t"]
+
+
+def test_a_store_that_does_not_answer_is_seen_in_the_status() -> None:
+    clock = ManualClock()
+    asked: list[datetime] = []
+    ages: list[float | None] = []
+
+    class Slow(MemoryTimers):
+        def due(self, now: datetime, limit: int) -> Sequence[Timer]:
+            clock.advance(200)
+            ages.append(client.status().poll_age_s)
+            asked.append(now)
+            return super().due(now, limit)
+
+    stream = timer_spec("timers", Slow(), lambda timer, run: None, clock=clock).stream
+    client = stream("")
+    assert client.status().poll_age_s is None
+    client.recv()
+    assert (len(asked), ages, client.status().poll_age_s) == (1, [200.0], None)
 
 
 def test_arguments_of_the_runner_are_checked() -> None:
