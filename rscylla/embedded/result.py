@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -23,6 +23,7 @@ __all__ = [
     "SchemaChange",
     "SetKeyspaceResult",
     "Trace",
+    "Unfinished",
     "Unset",
     "VoidResult",
 ]
@@ -49,7 +50,8 @@ class QueryParams:
     ``default_timestamp`` is the client's timestamp in microseconds or None. ``node`` is the index of the node that
     coordinates the request (its clock stamps writes without a client timestamp, and it answers ``system.local``).
     ``shard`` is the shard of the connection if the client is to be told of tablets that are elsewhere, else None.
-    ``overdue`` says that a fault has held the request back for longer than its USING TIMEOUT.
+    ``overdue`` says that a fault has held the request back for longer than its USING TIMEOUT. ``may_pause``: a read of
+    many rows may return `Unfinished`, so that other requests get their turn.
     """
 
     consistency: int = 1
@@ -61,6 +63,7 @@ class QueryParams:
     node: int = 0
     shard: int | None = None
     overdue: bool = False
+    may_pause: bool = False
 
 
 @attrs.frozen
@@ -148,4 +151,11 @@ def _cut(piece: bytes, width: int) -> Iterator[bytes]:
         start = end
 
 
-Result = VoidResult | SetKeyspaceResult | SchemaChange | RowsResult
+@attrs.frozen
+class Unfinished:
+    """The result of a read that takes long: what ``steps`` returns; it yields after each step."""
+
+    steps: Generator[None, None, Result]
+
+
+Result = VoidResult | SetKeyspaceResult | SchemaChange | RowsResult | Unfinished

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
 from ..clock import Clock
@@ -33,6 +33,7 @@ from ..result import (
     SchemaChange,
     SetKeyspaceResult,
     Trace,
+    Unfinished,
     VoidResult,
 )
 from ..schema.tables import Schema, TableSchema
@@ -178,7 +179,10 @@ class Engine:
         if isinstance(plan, WritePlan):
             result: Result = self.writer.write(plan, request)
         elif isinstance(plan, SelectPlan):
-            result = plan.execute(request, self._store(plan.table, request))
+            store = self._store(plan.table, request)
+            if plan.is_aggregate and params.may_pause:
+                return Unfinished(self._aggregated(plan, store, compiled, request))
+            result = plan.execute(request, store)
         else:
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
@@ -186,6 +190,13 @@ class Engine:
         if params.shard is None:
             return result
         return self._routed(result, plan.table, compiled, request, params.shard)
+
+    def _aggregated(
+        self, plan: SelectPlan, store: TableStore, compiled: Compiled, request: Request
+    ) -> Generator[None, None, Result]:
+        result = yield from plan.steps(request, store)
+        shard = request.params.shard
+        return result if shard is None else self._routed(result, plan.table, compiled, request, shard)
 
     def _routed(self, result: Result, table: TableSchema, compiled: Compiled, request: Request, shard: int) -> Result:
         """Return the result with the place of the tablet, if a client that asked *shard* could have asked a right one.

@@ -38,6 +38,9 @@ class Wires:
         self.last = last
 
 
+_COUNTED_AT_ONCE = 10_000  # rows of a partition; those of a larger one are given one by one, with their places
+
+
 @attrs.define
 class StoreReader:
     """One read of a table: partitions by key or token range, clustering ranges, direction, and where to resume.
@@ -107,7 +110,7 @@ class StoreReader:
         static = self.live_static(partition)
         found = False
         for low, high in self.slices(partition):
-            if self.counts and partition.lives_on:
+            if self.counts and partition.lives_on and len(partition) <= _COUNTED_AT_ONCE:
                 found = True
                 yield from itertools.repeat(RowView(partition.key, (), None, static, now_s), high - low)
                 continue
@@ -131,13 +134,13 @@ class StoreReader:
 
     def _packed(self, partition: PackedPartition) -> Iterator[RowView]:
         now_s = self.now_s
-        any_row = RowView(partition.key, (), None, None, now_s)
+        any_row = RowView(partition.key, (), None, None, now_s) if len(partition) <= _COUNTED_AT_ONCE else None
         for low, high in self.slices(partition):
             indexes = range(high - 1, low - 1, -1) if self.reverse else range(low, high)
             for at in indexes:
                 if not partition.is_live(at, now_s):
                     continue
-                if self.counts:
+                if self.counts and any_row is not None:
                     yield any_row
                 else:
                     yield RowView(partition.key, partition.clustering_key(at), partition.row(at), None, now_s)

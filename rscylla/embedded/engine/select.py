@@ -6,7 +6,7 @@ A log page takes the short way: finished rows are sliced, never looked at. Every
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import attrs
@@ -34,6 +34,7 @@ __all__ = ["SelectPlan"]
 
 _PAGE_BYTES = 1 << 20  # a page ends after the row that fills it to this size, Scylla's query_page_size_in_bytes
 _NO_LIMIT = 1 << 62
+_STEP_ROWS = 2_000  # rows of an aggregate between two pauses
 _WRITE_LEVELS = (0, 7)  # ANY, EACH_QUORUM
 
 
@@ -62,9 +63,20 @@ class SelectPlan:
 
     # ------------------------------------------------------------ for a request
 
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether it reads all rows for one page."""
+        return self.projection.is_aggregate or bool(self.group)
+
     def execute(self, request: Request, store: TableStore) -> RowsResult:
         """Return a page of the result."""
-        result = self._read(request, store)
+        return self._shown(self._read(request, store))
+
+    def steps(self, request: Request, store: TableStore) -> Generator[None, None, RowsResult]:
+        """Return the page of an aggregate, with a pause after each step; the table may be written to meanwhile."""
+        return self._shown((yield from self._grouped(request, store)))
+
+    def _shown(self, result: RowsResult) -> RowsResult:
         if not self._is_json:
             return result
         names = [spec.name for spec in self.projection.specs]
@@ -74,30 +86,24 @@ class SelectPlan:
         return attrs.evolve(result, pieces=[join_row([json_row(names, types, cut_row(row))]) for row in rows])
 
     def _read(self, request: Request, store: TableStore) -> RowsResult:
+        if self.is_aggregate:
+            return _finished(self._grouped(request, store))
         params = request.params
-        if params.consistency in _WRITE_LEVELS:
-            raise InvalidRequest(
-                f"{consistency_name(params.consistency)} ConsistencyLevel is only supported for writes"
-            )
+        _check_level(params.consistency)
         page_size = params.page_size if params.page_size is not None and params.page_size > 0 else None
         limit = _limit(self.limit, request, "LIMIT")
-        partition_limit = _limit(self.partition_limit, request, "PER PARTITION LIMIT")
         # The rows of several partitions are sorted in memory: there is no place at which a next page could go on.
-        is_sorted = bool(self.sort_columns) and not self._is_grouped
-        if is_sorted and page_size is not None and (limit > page_size or self.filters):
+        if self.sort_columns and page_size is not None and (limit > page_size or self.filters):
             raise InvalidRequest(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either"
                 " remove the ORDER BY or the IN and sort client side, or disable paging for this query"
             )
-        reader, mark = self._reader(request, store)
+        mark = None if params.paging_state is None else PageMark.unpack(params.paging_state, self.table.id)
+        reader = self._reader(request, store, None if mark is None else (mark.key, mark.ck))
         if reader is None:
-            return RowsResult(self.columns, self._grouped(request, iter(()), 0) if self._is_grouped else ())
+            return RowsResult(self.columns, ())
         if mark is not None and mark.left is not None:
             limit = mark.left
-        if self._is_grouped:
-            return RowsResult(
-                self.columns, self._grouped(request, self._views(request, reader, None), partition_limit)[:limit]
-            )
         if self.sort_columns:
             views = sorted(self._views(request, reader, None), key=self._sort_key())
             if self.reverse:
@@ -113,17 +119,9 @@ class SelectPlan:
             return self._plain_page(request, reader, page_size, limit)
         return self._page(request, reader, page_size, limit, mark)
 
-    @property
-    def _is_grouped(self) -> bool:
-        return self.projection.is_aggregate or bool(self.group)
-
-    def _reader(self, request: Request, store: TableStore) -> tuple[StoreReader | None, PageMark | None]:
-        """Return what to read, None when nothing can match."""
+    def _reader(self, request: Request, store: TableStore, resume: tuple[Key, Key | None] | None) -> StoreReader | None:
+        """Return what to read, None when nothing can match. *resume*: see `StoreReader`."""
         restrictions = self.restrictions
-        mark = None
-        # Groups come in one page.
-        if request.params.paging_state is not None and not self._is_grouped:
-            mark = PageMark.unpack(request.params.paging_state, self.table.id)
         keys = restrictions.keys(request, null_error=False) if restrictions.full_key else None
         if keys is not None and self.table.is_cdc_log:
             # A key of any other length has the smallest token, which no row can have.
@@ -133,20 +131,17 @@ class SelectPlan:
         if request.params.consistency in SERIAL_LEVELS and (keys is None or len(keys) != 1):
             raise InvalidRequest("SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time")
         if (keys is None and tokens is None) or not ranges:
-            return None, mark
-        return (
-            StoreReader(
-                store,
-                request.now_s,
-                ranges,
-                keys,
-                tokens,
-                self.reverse,
-                statics=not restrictions.restricts_clustering,
-                resume=None if mark is None else (mark.key, mark.ck),
-                counts=self._counts and not self.filters and not self.group,
-            ),
-            mark,
+            return None
+        return StoreReader(
+            store,
+            request.now_s,
+            ranges,
+            keys,
+            tokens,
+            self.reverse,
+            statics=not restrictions.restricts_clustering,
+            resume=resume,
+            counts=self._counts and not self.filters and not self.group,
         )
 
     def _views(self, request: Request, reader: StoreReader, mark: PageMark | None) -> Iterator[RowView]:
@@ -159,7 +154,7 @@ class SelectPlan:
                 views = (view for view in views if all(check(view) for check in checks))
             if self.distinct:
                 views = itertools.islice(views, 1)
-            elif self.partition_limit is not None and not self._is_grouped:
+            elif self.partition_limit is not None:
                 before = mark.in_partition if mark is not None and mark.key == partition.key else 0
                 views = itertools.islice(views, max(most - before, 0))
             yield from views
@@ -224,27 +219,34 @@ class SelectPlan:
         wanted = [places[column.name] for column in self.projection.plain or ()]
         return [join_row([cells[at] for at in wanted]) for cells in map(cut_row, wires)]
 
-    def _grouped(self, request: Request, views: Iterator[RowView], partition_limit: int) -> list[bytes]:
-        """Return one row a group; without GROUP BY one row in all, also of nothing."""
-        makers = [expression.collectors(request) for expression in self.projection.expressions]
-        # Other columns of the partition key than these have one value.
-        depth = sum(column.kind == "partition_key" for column in self.group)
-        keys = [column_value(column) for column in self.group]
-        rows: list[bytes] = []
-        groups: Iterator[tuple[Any, Iterator[RowView]]] = itertools.groupby(
-            views, key=lambda view: tuple([key(view) for key in keys])
-        )
-        groups_of: Key | None = None
-        count = 0
-        for key, members in groups:
-            count = count + 1 if key[:depth] == groups_of else 1
-            groups_of = key[:depth]
-            if count > partition_limit:
-                continue
-            rows.append(_group_row(makers, members))
-        if not rows and not self.group:
-            rows.append(_group_row(makers, ()))
-        return rows
+    def _grouped(self, request: Request, store: TableStore) -> Generator[None, None, RowsResult]:
+        """Return one row a group; without GROUP BY one row in all, also of nothing. Groups come in one page."""
+        _check_level(request.params.consistency)
+        limit = _limit(self.limit, request, "LIMIT")
+        groups = _Groups(self, request, _limit(self.partition_limit, request, "PER PARTITION LIMIT"))
+        checks = [make(request) for make in self.filters]
+        resume: tuple[Key, Key | None] | None = None
+        while True:
+            reader = self._reader(request, store, resume)
+            resume = None
+            views = iter(()) if reader is None else self._all_views(reader)
+            last: RowView | None = None
+            for count, view in enumerate(views):
+                # Rows that were counted all at once have no place of their own to go on from.
+                if count >= _STEP_ROWS and last is not None and (last.ck or last.key is not view.key):
+                    resume = last.key, None if self.distinct else last.ck or None
+                    break
+                if all(check(view) for check in checks):
+                    groups.add(view)
+                last = view
+            if resume is None:
+                return RowsResult(self.columns, groups.rows()[:limit])
+            yield
+
+    def _all_views(self, reader: StoreReader) -> Iterator[RowView]:
+        for partition in reader.partitions():
+            views = reader.views(partition)
+            yield from itertools.islice(views, 1) if self.distinct else views
 
     def _sort_key(self) -> Callable[[RowView], Any]:
         """Order rows of several partitions by the columns of ORDER BY, as these are declared; static rows first."""
@@ -260,12 +262,56 @@ class SelectPlan:
         return key
 
 
-def _group_row(makers: list[Callable[[], Collector]], members: Iterable[RowView]) -> bytes:
-    collectors = [make() for make in makers]
-    for view in members:
-        for collector in collectors:
+class _Groups:
+    """The groups of an aggregate: rows come in order, so a group is over when a row of another one comes."""
+
+    def __init__(self, plan: SelectPlan, request: Request, partition_limit: int) -> None:
+        self._makers = [expression.collectors(request) for expression in plan.projection.expressions]
+        self._columns = [column_value(column) for column in plan.group]
+        # Other columns of the partition key than these have one value.
+        self._depth = sum(column.kind == "partition_key" for column in plan.group)
+        self._most = partition_limit
+        self._rows: list[bytes] = []
+        self._key: tuple[Any, ...] | None = None
+        self._in_partition = 0
+        self._collectors: list[Collector] = []
+
+    def add(self, view: RowView) -> None:
+        key = tuple([column(view) for column in self._columns])
+        if key != self._key:
+            self._end()
+            is_same = self._key is not None and key[: self._depth] == self._key[: self._depth]
+            self._in_partition = self._in_partition + 1 if is_same else 1
+            self._key = key
+            self._collectors = [make() for make in self._makers] if self._in_partition <= self._most else []
+        for collector in self._collectors:
             collector.add(view)
-    return join_row([collector.result() for collector in collectors])
+
+    def _end(self) -> None:
+        if self._collectors:
+            self._rows.append(join_row([collector.result() for collector in self._collectors]))
+
+    def rows(self) -> list[bytes]:
+        """Return a row a group. To be called once."""
+        if self._key is None and not self._columns:
+            self._collectors = [make() for make in self._makers]
+        self._end()
+        return self._rows
+
+
+def _finished(steps: Generator[None, None, RowsResult]) -> RowsResult:
+    """Return the result of *steps* without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: RowsResult = end.value
+            return result
+
+
+def _check_level(consistency: int) -> None:
+    if consistency in _WRITE_LEVELS:
+        raise InvalidRequest(f"{consistency_name(consistency)} ConsistencyLevel is only supported for writes")
 
 
 def _limit_getter(scope: Scope, term: Any, name: str) -> Getter | None:

@@ -160,6 +160,7 @@ def result_pieces(
     if isinstance(result, SetKeyspaceResult):
         body = _INT.pack(_SET_KEYSPACE) + string(result.keyspace)
     else:
+        assert isinstance(result, SchemaChange)
         body = _INT.pack(_SCHEMA_CHANGE) + _schema_change(result)
     return frame(version, stream, Opcode.RESULT, body), b""
 

@@ -2,8 +2,8 @@
 
     bytes -> frames -> request values (frame.py) -> engine -> result -> bytes (answer.py) -> socket
 
-Everything here runs on the loop's thread. A request is served to its end before the next one starts; a client that does
-not read its answers stops being read from, so memory stays bounded.
+Everything here runs on the loop's thread. A request is served to its end before the next one starts, except aggregates,
+which read many rows and pause; a client that does not read its answers stops being read from, so memory stays bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import attrs
 
 from ..errors import BadCredentials, CqlError, Overloaded, ProtocolError, RateLimit, ServerError
 from ..faults.board import Asked, Fault, perform
-from ..result import VOID, BindValue, Prepared, QueryParams, Result, SetKeyspaceResult
+from ..result import VOID, BindValue, Prepared, QueryParams, Result, SetKeyspaceResult, Unfinished
 from . import answer
 from .compression import Compressor
 from .frame import (
@@ -646,6 +646,7 @@ class Connection(asyncio.Protocol):
 
     def _asked(self, items: Sequence[Prepared | str], params: QueryParams, **more: Any) -> Asked:
         address = self._listener.node.address
+        params = attrs.evolve(params, may_pause=False)  # faults change whole results
         return Asked.about(address, items, params, knows_rate_limit=self._knows_rate_limit, **more)
 
     def _suffer(
@@ -709,9 +710,29 @@ class Connection(asyncio.Protocol):
         if result is VOID:
             self._send(answer.void_frame(self.version, stream))
             return
+        if isinstance(result, Unfinished):
+            self._take_step(stream, result, metadata)
+            return
         if isinstance(result, SetKeyspaceResult):
             self._keyspace = result.keyspace
         self._send(*answer.result_pieces(result, self.version, stream, self._server.metadata, **metadata))
+
+    def _take_step(self, stream: int, result: Unfinished, metadata: dict[str, Any]) -> None:
+        """Take a step of *result*, and the next one when other requests had their turn; answer after the last one."""
+        while True:
+            try:
+                next(result.steps)
+            except StopIteration as end:
+                self._answer(stream, end.value, **metadata)
+                return
+            if self._tracing is None:  # a trace is of one turn
+                asyncio.get_running_loop().call_soon(self._take_later_step, stream, result, metadata)
+                return
+
+    def _take_later_step(self, stream: int, result: Unfinished, metadata: dict[str, Any]) -> None:
+        if self._state != "closing":
+            self._guarded(stream, Opcode.QUERY, self._take_step, stream, result, metadata)
+            self._flush()
 
 
 def _read_plain(token: bytes | None) -> tuple[str, str]:

@@ -291,7 +291,7 @@ def _read_parameters(
     # Scylla, too, takes 0 and negative sizes for no paging.
     most = page_size if page_size > 0 else None
     # By place: keywords take as long again.
-    params = QueryParams(consistency, serial, most, paging_state, timestamp, keyspace, node, shard)
+    params = QueryParams(consistency, serial, most, paging_state, timestamp, keyspace, node, shard, may_pause=True)
     return values, params, bool(flags & _SKIP_METADATA)
 
 
