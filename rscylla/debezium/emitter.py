@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -82,8 +81,6 @@ _HEARTBEAT: Final = _struct(
     (("ts_ms", _REQUIRED_LONG),), optional=False, name="io.debezium.connector.common.Heartbeat", version=1
 )
 
-_NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
-
 
 class Emitter:
     """Makes records of changes, as the Scylla CDC source connector does; see docs/debezium.md.
@@ -151,9 +148,9 @@ class Emitter:
 
     def heartbeat(self, now_ms: int) -> Record:
         """Return the record that says that the connector runs. *now_ms*: milliseconds since the epoch."""
-        prefix, delimiter = self.settings.prefix, self.settings.delimiter
-        topic = _NOT_IN_TOPICS.sub("_", f"{self.settings.heartbeat_prefix}{delimiter}{prefix}")
-        return Record(topic, _HEARTBEAT_KEY, {"serverName": prefix}, _HEARTBEAT, {"ts_ms": now_ms}, (), 0)
+        settings = self.settings
+        topic, key = settings.topic(settings.heartbeat_prefix, settings.prefix), {"serverName": settings.prefix}
+        return Record(topic, _HEARTBEAT_KEY, key, _HEARTBEAT, {"ts_ms": now_ms}, (), 0)
 
 
 _PLANS_KEPT: Final = 256
@@ -184,7 +181,7 @@ class _Shape:
         self._settings = settings
         self._is_legacy = settings.output_format == "legacy"
         names = (settings.prefix, table.keyspace, table.name)
-        self._topic = _NOT_IN_TOPICS.sub("_", settings.delimiter.join(names))
+        self._topic = settings.topic(*names)
         self._full_name = ".".join(names)
         adjustment = settings.schema_names
         # Source: the connector adjusts its names with "none", too, but not those of types within columns.

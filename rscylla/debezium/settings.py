@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal, Self, get_args
@@ -38,6 +39,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = get_args(Difference)
 
 _PLACEMENTS: Final[tuple[Placement, ...]] = get_args(Placement)
 _DEFAULT_PLACEMENT: Final[tuple[Placement, ...]] = ("kafka-key", "payload-after", "payload-before")
+_NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _OPERATIONS: Final = ("c", "u", "d", "r", "t", "none")
 
 
@@ -128,6 +130,13 @@ class Settings:
             if name in properties and (properties[name].strip() or field not in _READ)
         }
         return cls(**given)
+
+    def topic(self, *parts: str) -> str:
+        """Return the name of the topic of these parts, such as those of a table: prefix, keyspace, and name.
+
+        A character that topics of Kafka do not have is ``_``.
+        """
+        return _NOT_IN_TOPICS.sub("_", self.delimiter.join(parts))
 
     @property
     def places(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,6 +19,7 @@ from ..cdc.scan import Limits
 from ..cdc.stream import Stream
 from ..cdc.table import logged_tables, read_table
 from ..clock import Clock, Stop, SystemClock
+from ..debezium import Settings
 from ..errors import (
     ConfigError,
     MalformedData,
@@ -221,6 +222,8 @@ class Connector:
                 if tables:
                     names, lag_ms = ", ".join(".".join(key) for key in tables), self.properties.number(_LAG)
                     log.info("publishing %s, %g s behind the clock (%s)", names, lag_ms / 1000, _LAG)
+                    for topic, shared in self._shared(tables).items():
+                        log.warning("%s have one topic, %s, where their keys mix; see topic.delimiter", shared, topic)
                     lanes, group = self._lanes(list(tables), publisher, first=first)
                     first = False
                 elif self.to_head:
@@ -253,6 +256,14 @@ class Connector:
                     raise service.failure
                 return service.exit_code
         return 0
+
+    def _shared(self, tables: Iterable[TableKey]) -> dict[str, str]:
+        """Return the topics that several tables have, and these."""
+        settings = Settings.of(self.properties)
+        found: dict[str, list[str]] = {}
+        for key in tables:
+            found.setdefault(settings.topic(settings.prefix, *key), []).append(".".join(key))
+        return {topic: " and ".join(names) for topic, names in found.items() if len(names) > 1}
 
     def _missing(self, tables: Collection[TableKey]) -> dict[str, str]:
         """Return the tables that are named, or the pattern of all, and not there, with why, by name."""
