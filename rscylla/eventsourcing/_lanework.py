@@ -28,6 +28,9 @@ log = logging.getLogger("rscylla.eventsourcing")
 SAVE_S: Final = 5.0
 """How often the progress of a scan is saved."""
 
+PATIENCE_S: Final = 1.0
+"""How long a stop waits for the thread, if it does not apply an event."""
+
 WAIT_S: Final = 0.02
 TOO_LONG: Final = 3000
 """How often a lane looks whether its stream is open, and after how many times it says so."""
@@ -64,9 +67,12 @@ class LaneWork:
         self._thread.start()
 
     def close(self) -> None:
+        """End the thread. If it waits for the cluster, which may take minutes, it is left: it writes nothing any more."""
         self._stop.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(PATIENCE_S)
+            if self._thread.is_alive():
+                self._applier.settle()
 
     def _check(self) -> None:
         """Raise ``Stopped`` if the thread has to end, or this process may not write any more."""

@@ -97,7 +97,7 @@ class Balances:
         )
         self._read = session.prepare(f"SELECT version, balance FROM {KEYSPACE}.balances WHERE build = ? AND id = ?")
         self._write = session.prepare(
-            f"INSERT INTO {KEYSPACE}.balances (build, id, version, balance) VALUES (?, ?, ?, ?)"
+            f"INSERT INTO {KEYSPACE}.balances (build, id, version, balance) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
         )
 
     def prepare(self, build: int) -> None:
@@ -108,7 +108,7 @@ class Balances:
 
     def apply(self, build: int, envelope: Envelope[Any]) -> None:
         balance = evolve(Account(self._row(build, envelope.aggregate)[1]), envelope.event).balance
-        self._session.execute(self._write, (build, envelope.aggregate.id, envelope.version, balance))
+        self._session.execute(self._write, (build, envelope.aggregate.id, envelope.version, balance, envelope.version))
 
     def drop(self, build: int) -> None:
         self._session.execute(f"DELETE FROM {KEYSPACE}.balances WHERE build = %s", (build,))

@@ -260,6 +260,50 @@ def test_a_scan_ends_between_two_events_of_an_aggregate(shop: Shop, ends: str) -
     assert lane.builds.find_builds("totals").active == 0
 
 
+def test_a_stop_does_not_wait_for_a_scan_that_waits_for_the_cluster(shop: Shop) -> None:
+    waits, answers, over = threading.Event(), threading.Event(), threading.Event()
+    shop.add("a", 1, told=False)
+    scan = shop.store.scan
+
+    def hanging(within: TokenRange) -> Iterator[ScanPage]:
+        try:
+            waits.set()
+            assert answers.wait(10)
+            yield from scan(within)
+        finally:
+            over.set()
+
+    shop.store.scan = hanging  # type: ignore[method-assign]
+    with Lane(shop) as lane:
+        lane.add("b", 1)
+        assert waits.wait(10)
+    assert not over.is_set()
+    answers.set()
+    assert over.wait(10)
+    assert lane.view.applied(1, "a") == []
+
+
+def test_a_stop_waits_for_the_event_that_is_being_applied(shop: Shop) -> None:
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def slow(build: int, envelope: Envelope[Any]) -> None:
+        if envelope.aggregate == counter("a"):
+            begins.set()
+            assert goes_on.wait(10)
+
+    shop.add("a", 1, 2, told=False)
+    with Lane(shop, Watched(slow)) as lane:
+        lane.add("b", 1)
+        assert begins.wait(10)
+        ending = threading.Thread(target=lane.consumer.stop)
+        ending.start()
+        ending.join(0.05)
+        assert ending.is_alive()
+        goes_on.set()
+        ending.join(10)
+        assert lane.view.applied(1, "a") == [1]
+
+
 @pytest.mark.parametrize("ends", ["stop", "lease"])
 def test_a_gap_is_filled_until_the_run_ends(shop: Shop, ends: str) -> None:
     lease = Lease()
