@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ..abc import Message, PublishDone
 from ..clock import Stop
-from ..errors import ConfigError, LeaseLost, PublishFailed, RscyllaError
+from ..errors import ConfigError, LeaseLost, PublishFailed, RscyllaError, Stopped
 from .answers import NEVER, Tally
 from .parties import NoProducer, Party
 from .publisher import BUSY_S, DEFAULTS, IDLE_S, KafkaPublisher
@@ -116,7 +116,7 @@ class TransactionalPublisher(KafkaPublisher):
                 f"them after {timeout} ms (transaction.timeout.ms); make the first shorter"
             )
         given |= {"message.timeout.ms": timeout, "transactional.id": transactional_id}
-        self._once_s = 0.8 * int(given.setdefault("retry.backoff.ms", RETRY_MS)) / 1000
+        self._once_s = _least_retry_s(given.setdefault("retry.backoff.ms", RETRY_MS), given)
         self._id = transactional_id
         self._interval_s = interval.total_seconds()
         self._cursors, self._committed, self._doubted = cursors, committed, doubted
@@ -241,12 +241,12 @@ class TransactionalPublisher(KafkaPublisher):
         Raises:
             PublishFailed, Stopped: as ``begin``.
         """
-        old, new = self._producer, self._connect(self._config)
-        if not isinstance(old, NoProducer):
-            self._old.append(old)
+        new = self._connect(self._config)
         self._init(new, stop)
         with self._gate:
-            self._producer = new
+            old, self._producer = self._producer, new
+        if not isinstance(old, NoProducer):
+            self._old.append(old)
 
     def _init(self, producer: Producer, stop: Stop | None) -> None:
         deadline = self._clock.monotonic() + ANSWER_S
@@ -356,6 +356,9 @@ class TransactionalPublisher(KafkaPublisher):
                 self.begin_again()
             elif not self._doubted():
                 raise LeaseLost(f"another process has published under the transactional id {self._id!r}")
+        except Stopped:
+            self.spoil(PublishFailed("the publisher stops"))
+            self._is_told = True  # what was to be committed is
         except RscyllaError as error:
             raise self.spoil(error) from error
 
@@ -571,3 +574,11 @@ class TransactionalPublisher(KafkaPublisher):
                 self._is_alive = False
                 self._old.append(self._producer)
                 self._producer = NoProducer()
+
+
+def _least_retry_s(backoff: Any, config: Mapping[str, Any]) -> float:
+    """Return after how long, at least, librdkafka sends a request again; 0 if it will refuse the configuration."""
+    try:
+        return min(0.8 * int(backoff), int(config.get("retry.backoff.max.ms", 1000))) / 1000
+    except ValueError:
+        return 0.0

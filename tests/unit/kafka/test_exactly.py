@@ -279,6 +279,33 @@ def test_after_an_end_in_doubt_the_cursors_are_those_of_this_process_or_the_sess
     assert store.get_cursor("c") == "5"
 
 
+def test_an_end_in_doubt_when_all_stops_is_no_failure(stores: Stores) -> None:
+    stop = Stop()
+    store = stores.open(stop=stop)
+    store.set_cursor("c", "1")
+    store.publisher("c")._once_s = 0.0
+    stop.set()
+    store.flush()
+    assert store.publisher("c").session == 0
+    store.close()
+    assert stores.open().get_cursor("c") == "1"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 0.4),
+        ({"retry.backoff.ms": "100"}, 0.08),
+        ({"retry.backoff.ms": "2000", "retry.backoff.max.ms": "300"}, 0.3),
+    ],
+)
+def test_what_takes_less_than_librdkafka_waits_before_it_tries_again_was_sent_once(
+    stores: Stores, given: dict[str, str], seconds: float
+) -> None:
+    stores.config |= given
+    assert stores.open().publisher("c")._once_s == pytest.approx(seconds)
+
+
 def test_a_process_without_its_lease_fences_nobody_after_an_end_in_doubt(stores: Stores) -> None:
     lease = MemoryLease("team")
     assert lease.try_acquire()
