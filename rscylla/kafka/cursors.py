@@ -150,7 +150,7 @@ class KafkaCursorStore:
                 raise ConfigError("this KafkaCursorStore is closed; create another one")
             found = self._lanes.get(consumer)
             if found is None:
-                transactions = f"rscylla-{self._topic}-{names[0]}"
+                transactions = f"rscylla-{self._topic}/{names[0]}"  # no topic has a slash, so no two are one
                 made = partial(TransactionalPublisher, self._config, transactions, interval=self._interval)
                 lane: list[_Lane] = []  # what the publisher asks is made after it
                 found = _Lane(

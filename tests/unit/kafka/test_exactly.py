@@ -337,6 +337,14 @@ def test_a_process_that_is_fenced_has_lost_its_lease(kafka: MockKafka, stores: S
     store.flush()
 
 
+def test_consumers_of_two_topics_of_cursors_never_fence_each_other(stores: Stores) -> None:
+    ids = set()
+    for topic, consumer in (("cursors", "eu-demo.shop.a"), ("cursors-eu", "demo.shop.a")):
+        stores.opened.append(KafkaCursorStore(stores.config, topic))
+        ids.add(stores.opened[-1].publisher(consumer)._id)
+    assert len(ids) == 2
+
+
 def test_without_its_lease_a_process_begins_no_session(stores: Stores) -> None:
     lease = MemoryLease("team")
     store = stores.open(lease=lease)
