@@ -21,6 +21,9 @@ _LOGIN_IN_URL = re.compile(r"://([^/?#\s]*)@")
 _LOGIN_OF_JAAS = re.compile(
     r"""\b(?:password|clientSecret)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"']+?);?(?:\s|$))"""
 )
+_IN_URL = re.compile(r"(://[^/?#\s:@]*:)[^/?#\s]*@")
+_IN_LOGIN = re.compile(r"""(\b(?:password|clientSecret)\s*=\s*["'])(?:[^"'\\]|\\.)*(["'])""")
+"""Where passwords are whatever they are."""
 _LEAST: Final = 5
 """A shorter secret is in many texts by chance."""
 _COMMON: Final = (
@@ -83,6 +86,8 @@ class Secrets:
 
     def redacted(self, text: str, about: str = "") -> str:
         """Return *text* without secrets. *about*: the property that it is about, if it does not name it itself."""
+        text = _IN_URL.sub(rf"\1{HIDDEN}@", text)
+        text = _IN_LOGIN.sub(rf"\1{HIDDEN}\2", text)
         for pattern in self._anywhere:
             text = pattern.sub(HIDDEN, text)
         for name, pattern in self._quoted:

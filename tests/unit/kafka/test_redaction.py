@@ -82,3 +82,13 @@ def test_a_value_of_a_reference_is_shown_neither_whole_nor_in_parts() -> None:
     assert len(properties.errors) == 3
     for part in ("'no'", "Or ders", "new-fangled"):
         assert part not in said
+
+
+@pytest.mark.parametrize("password", ["scylla", "pw", "", "it@is", "x y"])
+def test_a_login_is_hidden_by_its_form(password: str) -> None:
+    properties = of("other-password")
+    if " " not in password:
+        said = properties.redacted(f"no answer from http://carol:{password}@registry:8081/x, http://registry:1")
+        assert said == f"no answer from http://carol:{HIDDEN}@registry:8081/x, http://registry:1"
+    said = properties.redacted(f'x required username="carol" password="{password}";')
+    assert said == f'x required username="carol" password="{HIDDEN}";'
