@@ -86,6 +86,16 @@ def test_obsolete_properties_have_no_effect(box: EngineBox, option: str) -> None
     ("option", "error", "message"),
     [
         ("speculative_retry = 'often'", ConfigError, "cannot convert OFTEN to speculative_retry"),
+        (
+            "speculative_retry = '101percentile'",
+            ConfigError,
+            "PERCENTILE option 'speculative_retry': must be between 0.0 and 100.0",
+        ),
+        (
+            "speculative_retry = '-1percentile'",
+            ConfigError,
+            "PERCENTILE option 'speculative_retry': must be between 0.0 and 100.0",
+        ),
         ("speculative_retry = 'xms'", ConfigError, "cannot convert XMS to speculative_retry"),
         ("gc_grace_seconds = 2147483648", SyntaxException, "Invalid integer value 2147483648 for 'gc_grace_seconds'"),
         ("gc_grace_seconds = {'a': 1}", SyntaxException, "It should be a string"),

@@ -152,6 +152,8 @@ def _speculative_retry(name: str, value: Any) -> str:
     if match is None:
         raise ConfigError(f"cannot convert {text} to speculative_retry")
     number, unit = float(match[1]), match[2]
+    if unit == "PERCENTILE" and not 0 <= number <= 100:
+        raise ConfigError(f"Invalid value {value} for PERCENTILE option '{name}': must be between 0.0 and 100.0")
     return f"{number:.2f}ms" if unit == "MS" else f"{number:.1f}PERCENTILE"
 
 

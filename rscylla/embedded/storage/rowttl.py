@@ -24,7 +24,7 @@ _FIVE_YEARS = 5 * 31_556_952  # seconds, of mean Gregorian years
 def created_ttl_column(columns: Iterable[Column], named: list[str]) -> str | None:
     """Return the TTL column of a new table, None for none. Raises InvalidRequest for one that cannot be it."""
     if len(named) > 1:
-        raise InvalidRequest(f"only one column can be the table's TTL column, not {', '.join(named)}")
+        raise InvalidRequest(f"a table cannot have more than one TTL column, not {', '.join(named)}")
     by_name = {column.name: column for column in columns}
     return _checked(by_name[named[0]]) if named else None
 
@@ -33,21 +33,22 @@ def altered_ttl_column(table: TableSchema, name: str | None) -> str | None:
     """Return the TTL column after ``ALTER TABLE ... TTL name`` (None: ``TTL NULL``). Raises InvalidRequest."""
     if name is None:
         if table.ttl_column is None:
-            raise InvalidRequest(f"per-row TTL is not enabled on table {table.keyspace}.{table.name}")
+            raise InvalidRequest(f"table {table.keyspace}.{table.name} does not have a TTL column")
         return None
     if table.ttl_column is not None:
         raise InvalidRequest(
-            f"per-row TTL is enabled on table {table.keyspace}.{table.name} already, with column {table.ttl_column};"
-            " disable it first with TTL NULL"
+            f"table {table.keyspace}.{table.name} already has a TTL column, {table.ttl_column}; disable it first with"
+            " TTL NULL"
         )
     if name not in table.by_name:
-        raise InvalidRequest(f"Column {name} was not found in table {table.name}")
+        raise InvalidRequest(f"Column {name} does not exist in table {table.keyspace}.{table.name}")
     return _checked(table.by_name[name])
 
 
 def _checked(column: Column) -> str:
     if column.kind != "regular":
-        raise InvalidRequest(f"the TTL column {column.name} must be a regular column, not a key or static one")
+        kind = "static" if column.kind == "static" else "primary key"
+        raise InvalidRequest(f"Cannot use a {kind} column as TTL column {column.name}: it must be a regular column")
     if column.type not in _TYPES:
         raise InvalidRequest(
             f"the TTL column {column.name} must be of type timestamp, bigint or int, not {column.type.name}"

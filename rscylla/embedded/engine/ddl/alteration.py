@@ -38,6 +38,7 @@ class TableAltering(LogEditing):
             columns, dropped = self._added(keyspace, table, statement.add), table.dropped
         elif statement.drop:
             columns, dropped = self._dropped(table, statement)
+            ttl_column = None if ttl_column in statement.drop else ttl_column
         elif statement.rename:
             columns, dropped = _renamed(table, statement.rename), table.dropped
         else:
@@ -89,8 +90,6 @@ class TableAltering(LogEditing):
                 raise InvalidRequest(f"Column {name} was not found in table {table.name}")
             if column.kind in ("partition_key", "clustering"):
                 raise InvalidRequest(f"Cannot drop PRIMARY KEY part {name}")
-            if name == table.ttl_column:
-                raise InvalidRequest(f"Cannot drop column {name}, which is the table's TTL column; first say TTL NULL")
             dropped[name] = (column.type, timestamp)
         return tuple(c for c in table.columns if c.name not in statement.drop), dropped
 
