@@ -576,7 +576,11 @@ def _step(properties: Mapping[str, str], name: str) -> Transform:
     known = _KINDS.get(kind)
     if known is None:
         raise ConfigError(f"transforms.{name}.type is {kind or 'missing'}; known are {', '.join(_KINDS)}")
-    transform = known.make(options)
+    try:
+        transform = known.make(options)
+    except ConfigError as e:
+        is_option = str(e).split(" ", 1)[0] in known.options
+        raise ConfigError(f"transforms.{name}{'.' if is_option else ' '}{e}") from e
     if not predicate:
         return transform
     applies = _predicate(properties, predicate)

@@ -132,3 +132,12 @@ def test_a_predicate_names_its_property() -> None:
     }
     with pytest.raises(ConfigError, match=r"predicates\.p\.pattern has \\p\{L\}"):
         transforms_of(given)
+
+
+def test_a_router_names_its_transform() -> None:
+    given = {"transforms": "a,b"}
+    for name, regex in (("a", "x"), ("b", r"\pL")):
+        given |= {f"transforms.{name}.type": "org.apache.kafka.connect.transforms.RegexRouter"}
+        given |= {f"transforms.{name}.regex": regex, f"transforms.{name}.replacement": "y"}
+    with pytest.raises(ConfigError, match=r"^transforms\.b\.regex has \\p\{L\}"):
+        transforms_of(given)
