@@ -4,7 +4,7 @@
     emitter      changes to records
     converters   records to bytes, as the properties configure it
     json         ... as Connect's JsonConverter makes them; avro, jsonschema: as Confluent's; registry: of their schemas
-    transforms   the connector's two transforms, Debezium's under them, and chains
+    transforms   the connector's two transforms, and Debezium's under them; chains: of them, and of Connect's
     record       what a record is; java: texts as Java makes them; regex: its regular expressions; names: those of Avro
 
 All of it is pure but ``registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
@@ -12,6 +12,7 @@ All of it is pure but ``registry``: nothing else here connects, waits, or logs. 
 
 from ..types.connect import Field, Schema
 from .avro import avro_encoder, avro_schema
+from .chains import RegexRouter, transforms_of, unknown_options
 from .converters import AvroConverter, Converter, Converters, JsonSchemaConverter, converters_of
 from .emitter import Emitter, RowReader
 from .json import JsonConverter, schema_json
@@ -20,15 +21,7 @@ from .record import Header, Record
 from .regex import java_pattern
 from .registry import ConfluentRegistry, Registered, SchemaRegistry
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
-from .transforms import (
-    ExtractChangedRecordState,
-    ExtractNewRecordState,
-    FlattenColumns,
-    RegexRouter,
-    Transform,
-    transforms_of,
-    unknown_options,
-)
+from .transforms import ExtractChangedRecordState, ExtractNewRecordState, FlattenColumns, Transform
 
 __all__ = [
     "CONNECTOR_VERSION",
