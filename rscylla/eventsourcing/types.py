@@ -164,7 +164,7 @@ class EventTypes:
         have to be in fields of classes, for only these can be marked; keys of a mapping stay readable.
         """
         self._checked_state(name, cls)
-        self._codec.proven(f"state of {name}", cls, state)
+        self._codec.prove(f"state of {name}", cls, state)
 
     def _checked_state(self, name: str, cls: Any) -> bool:
         if cls in _PLAIN:

@@ -66,34 +66,36 @@ class Codec:
             SubjectForgotten: it has personal data of a subject that was forgotten.
         """
 
-        def text() -> str:
-            raw = self.proven(name, kind, value)
+        def written() -> str:
+            text, raw = self._proven(name, kind, value)
             if isinstance(raw, dict) and SEALED in raw:
                 raise ConfigError(f"{name} has a key {SEALED}, which is reserved")
-            if is_personal or not self._is_own:
-                raw = self._sealed(name, kind, value, raw)
-            return _text(raw)
+            sealed = self._sealed(name, kind, value, raw) if is_personal or not self._is_own else raw
+            return text if sealed is raw else _text(sealed)
 
-        return quietly(text, lambda: ConfigError(f"{name} has personal data that cannot be sealed; see the cause"))
+        return quietly(written, lambda: ConfigError(f"{name} has personal data that cannot be sealed; see the cause"))
 
-    def proven(self, name: str, kind: Any, value: object) -> Any:
-        """Return *value* as JSON has it, in the clear.
+    def prove(self, name: str, kind: Any, value: object) -> None:
+        """Raise ``ConfigError`` if *value*, which is a *kind*, would not come back as it is."""
+        self._proven(name, kind, value)
 
-        Raises:
-            ConfigError: it would not come back as it is.
-        """
+    def _proven(self, name: str, kind: Any, value: object) -> tuple[str, Any]:
+        """Return *value* in the clear, as text and as JSON has it, once it is known to come back as it is."""
         text = quietly(
             lambda: _text(self._converter.unstructure(value, unstructure_as=kind)),
             lambda: ConfigError(f"{name} has a value that JSON does not have; see the cause"),
         )
-        raw = json.loads(text)
-        where = quietly(
-            lambda: difference(value, self._converter.structure(json.loads(text), kind)),
-            lambda: ConfigError(f"{name} would not be read as it was written; see the cause"),
+
+        def compared() -> tuple[str, Any]:
+            raw = json.loads(text)
+            return difference(value, self._converter.structure(raw, kind)), raw
+
+        where, raw = quietly(
+            compared, lambda: ConfigError(f"{name} would not be read as it was written; see the cause")
         )
         if where:
             raise ConfigError(f"{name} would not be read as it was written: {where}")
-        return raw
+        return text, raw
 
     def _sealed(self, name: str, kind: Any, value: object, raw: Any) -> Any:
         hiding = Hiding(self._placeholder)
@@ -105,7 +107,7 @@ class Codec:
             )
         clear = raw if hidden is value else self._converted(kind, hidden)
         sealed: list[str] = []
-        opened = json.loads(json.dumps(clear))
+        opened = _copied(clear)
         for who in hiding.subjects:
             kept = Hiding(self._placeholder, keep=who)(value)
             found = list(changes(clear, raw if kept is value else self._converted(kind, kept)))
@@ -117,7 +119,7 @@ class Codec:
                 raise ConfigError(f"{name} has personal fields; pass EventTypes(personal=PersonalData(keys))")
             sealed += who, self._personal.seal(name, who, found)
             opened = patched(opened, found)
-        if json.dumps(opened, sort_keys=True) != json.dumps(raw, sort_keys=True):
+        if any(changes(opened, raw)):
             raise ConfigError(f"{name} has personal data that cannot be told apart from the rest, so it is not stored")
         if not sealed:
             return raw
@@ -173,6 +175,13 @@ class Codec:
 
 
 _UNKNOWN: Final = object()
+
+
+def _copied(raw: Any) -> Any:
+    """Return a copy of what JSON has."""
+    if isinstance(raw, dict):
+        return {key: _copied(value) for key, value in raw.items()}
+    return [_copied(value) for value in raw] if isinstance(raw, list) else raw
 
 
 def _text(raw: Any) -> str:
