@@ -20,6 +20,7 @@ from ._alike import alike
 from ._bounds import conflict
 from .abc import EventStore, SnapshotStore
 from .aggregate import Aggregate
+from .codec import tell
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
 
 __all__ = ["CommandHandler", "Handled", "Loaded", "event_id_of"]
@@ -202,7 +203,11 @@ class CommandHandler(Generic[S, C, E]):
 
     def _done(self, loaded: Loaded[S], command: C, command_id: str, context: dict[str, Any]) -> Handled[S, E]:
         aggregate, version = loaded.aggregate, loaded.version
-        events = list(self.aggregate.decide(loaded.state, command))
+        try:
+            events = list(self.aggregate.decide(loaded.state, command))
+        except Exception as error:
+            tell(error, loaded.state, command)  # for a process manager, whose errors become dead letters
+            raise
         if not events:
             return Handled(aggregate, version, loaded.state)
         at = tu.datetime_of(self._clock.now_us())

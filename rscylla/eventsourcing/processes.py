@@ -158,7 +158,7 @@ class Processes:
             )
         mine = attrs.evolve(timer, id=timer.id.removeprefix(self._prefix))
         cause = str(firing_id(timer))
-        self._carry_out(self._manager.fire(mine), cause, cause, run)
+        calling(lambda: self._carry_out(self._manager.fire(mine), cause, cause, run), None)
 
     def owns(self, timer: Timer) -> bool:
         """Return whether *timer* is one of this manager."""

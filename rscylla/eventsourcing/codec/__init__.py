@@ -11,6 +11,6 @@ codec       ``Codec``: all of it together
 
 from .codec import Codec
 from .converter import json_converter
-from .quiet import calling, quietly
+from .quiet import calling, quietly, tell
 
-__all__ = ["Codec", "calling", "json_converter", "quietly"]
+__all__ = ["Codec", "calling", "json_converter", "quietly", "tell"]

@@ -84,7 +84,9 @@ def is_mark(value: object) -> bool:
 
 
 def resolved_types(cls: type) -> dict[str, Any]:
-    """Return the declared types of the fields of *cls*, ``Any`` where none is declared.
+    """Return the declared types of the fields of *cls*, which may be a TypedDict or a named tuple, by name.
+
+    It is ``Any`` where a class of attrs declares none.
 
     Raises:
         ConfigError: a name in them is not known.
@@ -92,10 +94,9 @@ def resolved_types(cls: type) -> dict[str, Any]:
     try:
         if attrs.has(cls):
             return {field.name: field.type or Any for field in attrs.fields(attrs.resolve_types(cls))}
-        hints = typing.get_type_hints(cls, include_extras=True)
+        return typing.get_type_hints(cls, include_extras=True)
     except NameError as e:
         raise ConfigError(
             f"{cls.__name__}: the name {e.name!r} in the type of a field is not known; define it in the module of the "
             "class"
         ) from e
-    return hints

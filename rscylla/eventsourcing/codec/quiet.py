@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from cattrs import AttributeValidationNote
@@ -15,7 +16,7 @@ from cattrs import AttributeValidationNote
 from ...errors import ConcealedError, RscyllaError, is_resumable
 from .values import personal_leaves
 
-__all__ = ["calling", "quietly"]
+__all__ = ["calling", "quietly", "tell"]
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ def calling(function: Callable[[], T], value: object) -> T:
     try:
         return function()
     except Exception as error:
-        quotes = _Quotes(value)
+        quotes = _Quotes([value, *(getattr(one, _ABOUT, None) for one in _chain(error))])
         for one in _chain(error):
             if quotes.are_in(one):
                 one.args = (LEFT_OUT,)
@@ -77,6 +78,14 @@ def calling(function: Callable[[], T], value: object) -> T:
         concealed = quiet(error)
     raise concealed  # not in the handler, as above
 
+
+def tell(error: Exception, *values: object) -> None:
+    """Have ``calling`` know that *error* is about *values*, and may quote what is personal in them."""
+    with suppress(AttributeError):  # of a class whose objects have no attributes of their own
+        setattr(error, _ABOUT, values)
+
+
+_ABOUT = "_rscylla_about"
 
 LEFT_OUT = "the text is left out, for it quotes personal data"
 

@@ -12,6 +12,7 @@ import typing
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, MutableSequence, MutableSet, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum, Flag
@@ -93,9 +94,10 @@ class Shapes:
 
     def _walk(self, kind: Any, at: _At) -> None:
         kind = _plain(kind, at.where)
-        if (kind, at.flags) in self._seen:
-            return
-        self._seen.add((kind, at.flags))
+        with suppress(TypeError):  # what is in an Annotated may have no hash; what may hold itself has one
+            if (kind, at.flags) in self._seen:
+                return
+            self._seen.add((kind, at.flags))
         origin = get_origin(kind) or kind
         if not at.field and (kind is Any or (_is_class(kind, str, bytes) and not _is_class(kind, Enum))):
             self._has_plain_text = True
@@ -194,7 +196,7 @@ def _hints(kind: Any, where: str) -> dict[str, Any]:
     """Return the types in a TypedDict, or a named tuple."""
     if any(map(is_mark, getattr(kind, "_field_defaults", {}).values())):
         raise ConfigError(f"{where}: {kind.__name__} is not a class of attrs, so its marks would not be seen")
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = resolved_types(kind)
     if not typing.is_typeddict(kind):
         # cattrs takes them as they are, and so as texts; attrs.resolve_types does the same to its classes.
         kind.__annotations__.update(hints)

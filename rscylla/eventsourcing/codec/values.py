@@ -21,9 +21,6 @@ __all__ = ["LEAVES", "Hiding", "difference", "personal_leaves"]
 LEAVES = (str, bytes, bool, int, float, Decimal, UUID, datetime, date, Enum, PurePath, type(None))
 """Classes whose values hold no others, with their subclasses."""
 
-_EXACT = (float, Decimal, datetime)
-"""Values of these can be equal and yet differ: by a sign, by trailing zeros, by a time zone or fold."""
-
 _SETS = (set, frozenset)
 _LISTS = (list, tuple, deque)
 
@@ -37,7 +34,7 @@ def difference(one: Any, other: Any, path: str = "") -> str:
     The text has names of fields and of types, and no value.
     """
     cls = type(one)
-    if cls is not type(other):
+    if cls is not type(other) and not _is_stand_in(cls, other):
         return f"{path or 'it'} would be of type {type(other).__name__} instead of {cls.__name__}"
     if isinstance(one, Enum):
         return "" if one is other else _changed(path)
@@ -54,12 +51,24 @@ def difference(one: Any, other: Any, path: str = "") -> str:
             return f"{path or 'it'} would lose its maxlen"
         pairs = list(zip(one, other, strict=False))
     else:
-        is_same = one == other and not (isinstance(one, _EXACT) and repr(one) != repr(other))
+        is_same = one == other and _exact(one) == _exact(other)
         is_same = is_same and getattr(one, "__dict__", None) == getattr(other, "__dict__", None)
         return "" if is_same else _changed(path, " or lose its time zone or fold" if isinstance(one, datetime) else "")
     if len(one) != len(other):
         return _changed(path)
     return next(filter(None, (difference(a, b, f"{path}[]") for a, b in pairs)), "")
+
+
+def _is_stand_in(cls: type, other: Any) -> bool:
+    # freezegun puts classes of its own in the place of these, here as well, and makes its values of them.
+    return (cls is datetime and isinstance(other, datetime)) or (cls is date and isinstance(other, date))
+
+
+def _exact(value: Any) -> object:
+    """Return what equal values can differ in: a sign, trailing zeros, a time zone or fold."""
+    if isinstance(value, datetime):
+        return repr(value.tzinfo), value.fold
+    return repr(value) if isinstance(value, float | Decimal) else None
 
 
 _MISSING = object()

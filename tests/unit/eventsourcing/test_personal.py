@@ -30,12 +30,17 @@ from rscylla.eventsourcing import (
     AggregateID,
     CommandHandler,
     ConcealedError,
+    Envelope,
     EventRecord,
     EventTypes,
     MemoryEventStore,
     MemorySnapshotStore,
     MemorySubjectKeys,
+    MemoryTimers,
     PersonalData,
+    Processes,
+    Send,
+    Timer,
     json_converter,
     personal,
     subject,
@@ -232,6 +237,7 @@ def marked_where_nobody_looks() -> Iterator[type]:
     yield attrs.make_class("InDataclass", {**base, "it": attrs.field(type=Data)})
     yield attrs.make_class("InTuple", {**base, "it": attrs.field(type=Name)})
     yield attrs.make_class("Noted", {**base, "it": attrs.field(type=Annotated[str, personal()])})
+    yield attrs.make_class("NotedInside", {**base, "it": attrs.field(type=list[Annotated[str, personal()]])})
     yield attrs.make_class("NotGiven", {**base, "it": personal(type=str, init=False, default="")})
     yield attrs.make_class("Both", {"it": subject(type=str, metadata=personal().metadata)})
     yield attrs.make_class("Nested", {**base, "it": personal(type=Person | None, placeholder=None)})
@@ -408,6 +414,36 @@ def test_an_error_of_the_applications_code_loses_its_text_if_it_quotes_personal_
     assert isinstance(caught.value, (kind, RuntimeError, ConcealedError))
     assert {kind.__name__.lower(), "valueerror"} & set(re.findall(r"\w+", printed)), "its class stays"
     assert "in evolve" in printed, "and its place"
+
+
+def test_a_refusal_reaches_its_caller_as_it_is_and_the_letters_of_a_process_manager_without_its_text() -> None:
+    def decide(state: Any, _: Any) -> Any:
+        if state is not None:
+            raise ValueError(f"{state.name} is here already")
+        return [Person("m1", SECRET)]
+
+    types = Sealing().types(Person)
+    aggregate = Aggregate("club", None, decide, lambda _, event: event, types, state_type=Person | None)
+    handler = CommandHandler(aggregate, MemoryEventStore())
+    handler.handle("chess", None)
+    with pytest.raises(ValueError, match=f"{SECRET} is here already"):
+        handler.handle("chess", None)
+
+    class Manager:
+        name = "manager"
+
+        def react(self, envelope: Envelope[Any], /) -> tuple[Send, ...]:
+            return ()
+
+        def fire(self, timer: Timer, /) -> tuple[Send, ...]:
+            return (Send(AggregateID("club", "chess"), None),)
+
+    def send(to: AggregateID, command: Any, *, command_id: str, correlation_id: str) -> None:
+        handler.handle(to.id, command)
+
+    with pytest.raises(ValueError, match="left out") as caught:
+        Processes(Manager(), send, MemoryTimers(), types.decode).fire(Timer("manager/1", AT))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_error_that_quotes_nothing_personal_stays_as_it_is() -> None:

@@ -17,6 +17,7 @@ import pytest
 from cattrs import Converter
 from cattrs.strategies import configure_tagged_union, include_subclasses
 from eventshapes import Drawn, drawn_events, renaming
+from freezegun import freeze_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -213,8 +214,10 @@ def test_a_type_that_can_be_ambiguous_is_refused_by_name_when_it_is_registered(k
 
 
 def test_a_name_in_a_type_that_is_not_known_is_refused_when_it_is_registered() -> None:
-    with pytest.raises(ConfigError, match="Placed"):
-        EventTypes().register(attrs.make_class("Placed", {"it": attrs.field(type="list[Nowhere]")}))
+    name = "Nowhere"
+    for kind in (f"list[{name}]", NamedTuple("Pair", [("a", name)]), TypedDict("Row", {"a": name})):
+        with pytest.raises(ConfigError, match=r"Placed|Pair|Row"):
+            EventTypes().register(attrs.make_class("Placed", {"it": attrs.field(type=kind)}))
 
 
 @pytest.mark.parametrize(
@@ -273,6 +276,15 @@ def test_an_aggregate_never_gets_an_event_that_it_cannot_load() -> None:
     with pytest.raises(ConfigError, match="Met would not be read as it was written"):
         handler.handle("1", seen({"7": "bob"}))
     assert handler.load("1").state == handler.handle("1", seen({8: "bob"})).version - 1 == 1
+
+
+def test_a_time_of_a_frozen_clock_is_a_time() -> None:
+    with freeze_time("2026-11-21 10:00"):
+        moved, day = datetime.now(UTC), date.today()
+        assert type(moved) is not type(AT)
+        assert (stored(datetime, moved), stored(date, day)) == (AT, AT.date())
+        with pytest.raises(ConfigError):
+            stored(date, moved)
 
 
 class Base:
