@@ -67,7 +67,7 @@ class LaneWork:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread. While it waits for the cluster, maybe for minutes, it is left alone: it writes nothing more."""
+        """End the thread. While it waits for the cluster, which may take minutes, it is left: it writes nothing."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(PATIENCE_S)
