@@ -176,6 +176,13 @@ class Lease(Fence, Protocol):
     def renew_every(self) -> float:
         """Seconds from one ``renew`` to the next; short enough that some renewals may fail."""
 
+    @property
+    def trouble(self) -> str:
+        """Why the lease may have no holder now; "" while this owner, or as far as it knows another, has it. No query.
+
+        The readiness of a standby asks it.
+        """
+
     def held(self) -> bool:
         """Return whether this owner may act now. Sends no query; turns false before another owner can acquire."""
 

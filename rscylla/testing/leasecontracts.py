@@ -47,6 +47,17 @@ class LeaseContract:
         assert standby.try_acquire()
         assert not holder.try_acquire()
 
+    def test_lease_tells_whether_somebody_may_hold_it(self, name: str) -> None:
+        holder, standby = self.open_lease(name), self.open_lease(name)
+        assert standby.trouble
+        holder.acquire()
+        assert not standby.try_acquire()
+        assert (holder.trouble, standby.trouble) == ("", "")
+        holder.release()
+        assert holder.trouble
+        assert standby.try_acquire()
+        assert standby.trouble == ""
+
     def test_acquiring_a_held_lease_keeps_its_epoch(self, name: str) -> None:
         lease = self.open_lease(name)
         assert [lease.acquire(), lease.acquire(), lease.try_acquire(), lease.epoch] == [1, 1, True, 1]

@@ -520,7 +520,7 @@ class Service:
             epoch=0 if self._lease is None else self._lease.epoch,
             failure="" if failure is None else str(failure),
             group=None if self._group_work is None else self._group_work.facts(),
-            # A lease of the user's own need not tell who else holds it.
+            # What is not told is not doubted.
             lease_trouble=str(getattr(self._lease, "trouble", "")),
             unread=self._unread(),
             supervisor_age_s=self._real.monotonic() - self._looked_at,
