@@ -98,16 +98,17 @@ LOG_EVERY_S: Final = 30.0
 
 
 class SnapshotRow(Event):
-    """A row of a base table, as a record. Its id is the cursor before its partition: partitions are done as a whole.
+    """A row of a base table, as a record. Its id is the cursor before its partition, or after it for the last row.
 
-    ``read_at``: a time on the monotonic clock before the row was read.
+    ``read_at``: a time on the monotonic clock before the row was read. ``is_end``: whether it is the last row.
     """
 
-    __slots__ = ("_id", "_us", "read_at", "record")
+    __slots__ = ("_id", "_us", "is_end", "read_at", "record")
 
-    def __init__(self, record: Record, cursor: str, us: int, read_at: float) -> None:
+    def __init__(self, record: Record, cursor: str, us: int, read_at: float, *, is_end: bool) -> None:
         self.record = record
         self.read_at = read_at
+        self.is_end = is_end
         self._id = cursor
         self._us = us
 
@@ -197,7 +198,7 @@ class _Rows:
     def recv_many(self, limit: int) -> Sequence[SnapshotRow] | Progress:
         if self._over:
             raise HeadReached("the snapshot is complete", cursor=self._position.at(MOST))
-        while not self._ready and not self._ended:
+        while not self._ended and len(self._ready) < limit and not self._whole(limit):
             self._stop.check()
             batch = next(self._batches, None)
             if batch is None:
@@ -208,7 +209,13 @@ class _Rows:
             self._over = True
             self._report(MOST, is_end=True)
             return Progress(self._position.at(MOST), self._clock.now_us())
-        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+        count = self._whole(limit) or min(limit, len(self._ready))
+        return [self._ready.popleft() for _ in range(count)]
+
+    def _whole(self, limit: int) -> int:
+        """Return how many of the next *limit* rows are of partitions that end there: what commits together."""
+        last = min(limit, len(self._ready))
+        return next((count for count in range(last, 0, -1) if self._ready[count - 1].is_end), 0)
 
     def status(self) -> StreamStatus:
         return StreamStatus()
@@ -229,19 +236,23 @@ class _Rows:
             found = []
             for cells, is_static, token in rows:
                 if held is not None:
-                    found.append(self._event(held, "incremental" if incremental else "first" if is_first else "true"))
+                    mark: Mark = "incremental" if incremental else "first" if is_first else "true"
+                    found.append(self._event(held, mark, is_end=held.token != token))
                     is_first = False
                 held = _Held(reader, cells, is_static, token, read)
             yield [event for event in found if event is not None]
         if held is not None:
-            last = self._event(held, "incremental" if incremental else "last")
+            last = self._event(held, "incremental" if incremental else "last", is_end=True)
             yield [last] if last is not None else []
 
-    def _event(self, row: _Held, mark: Mark) -> SnapshotRow | None:
+    def _event(self, row: _Held, mark: Mark, *, is_end: bool) -> SnapshotRow | None:
         read_at, read_us = row.read
         now_ns = self._clock.now_us() * 1000
         record = row.reader.record(row.cells, at_us=read_us, now_ns=now_ns, snapshot=mark, static=row.is_static)
-        return None if record is None else SnapshotRow(record, self._position.at(row.token - 1), read_us, read_at)
+        if record is None:
+            return None
+        is_end = is_end and row.token != MOST  # which says that all is done
+        return SnapshotRow(record, self._position.at(row.token - (not is_end)), read_us, read_at, is_end=is_end)
 
     def _pages(
         self, done: int, high: int
