@@ -20,7 +20,7 @@ from ._alike import alike
 from ._bounds import conflict
 from .abc import EventStore, SnapshotStore
 from .aggregate import Aggregate
-from .codec import tell
+from .codec import quietly, tell
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
 
 __all__ = ["CommandHandler", "Handled", "Loaded", "event_id_of"]
@@ -243,10 +243,8 @@ class CommandHandler(Generic[S, C, E]):
             f"the command id {command_id!r} is of an earlier command to {aggregate}, which led to other events; use a "
             "new id for each command. If it is the same one, decide is not pure, or has changed"
         )
-        try:
-            decided = list(self.aggregate.decide(state, command))
-        except Exception as e:
-            raise reused from e
+        # A refusal is one of another command, too; its text may be personal, and this error may become a dead letter.
+        decided = quietly(lambda: list(self.aggregate.decide(state, command)), lambda: reused)
         if len(decided) != len(found) or not all(map(self._is_same, decided, found)):
             raise reused
         return tuple(found)
