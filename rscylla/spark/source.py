@@ -316,7 +316,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         initial offset the answer is always another one, as it keeps where the first batch starts.
 
         Raises:
-            ConfigError: the option ``endingPosition`` is given to a query that goes on behind it.
+            ConfigError: the option ``endingPosition`` is given to a query that goes on behind it; or *start* is of
+                another log, which is said before Spark stores an end in the checkpoint.
             CDCDisabled, CursorExpired: changes after *start* may not have been logged; see ``Plan.before_blank``.
         """
         if self._until_us is not None and self._available_us is None and self._is_told_of_trigger:
@@ -325,6 +326,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 "spark.read, or omit the option"
             )
         at = Offset.of(start)
+        at.check_of(self._opened().log_id, self._opened().source.table.full_name)
         head_us = self._head_us()
         ends = [us for us in (self._available_us, self._until_us) if us is not None]
         end_us = head_us - head_us % self._window_us

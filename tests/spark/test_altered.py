@@ -286,3 +286,23 @@ def test_a_query_ends_when_the_log_gets_only_keys(world: World) -> None:
         query.run_batch()
     query.restart(world.stream())
     assert query.run_batch()
+
+
+def test_a_start_with_the_wrong_table_leaves_the_checkpoint_as_it_is(world: World) -> None:
+    world.session.execute("CREATE TABLE ks.other (pk int, ck int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
+    query = Query(world, world.stream())
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    ends = list(query.ends)
+    world.clock.advance(60)
+    query.restart(world.stream(table="other"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"the checkpoint belongs to a different CDC log than ks\.other"):
+            query.run_batch()
+        assert query.ends == ends
+    query.restart(world.stream())
+    world.write(1)
+    world.clock.advance(60)
+    assert query.run_batch()
+    assert [row["ck"] for row in query.rows] == [0, 1]
