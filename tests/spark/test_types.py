@@ -261,6 +261,29 @@ def test_a_map_that_spark_cannot_hold_shows_one_of_two_zeros(
     assert [row["m"] for row in rows] == [{0.0: 2, 3.0: 4}, {0.0: 5}]
 
 
+def test_maps_whose_keys_contain_both_zeros_are_read(
+    spark: SparkSession, session: Any, options: Options, vnodes: str
+) -> None:
+    """Keys that are equal for Spark need not follow each other in the order of the database."""
+    filled(
+        session,
+        vnodes,
+        "(id int PRIMARY KEY, m map<frozen<list<float>>, int>, n map<frozen<tuple<int, frozen<set<double>>>>, int>) "
+        "WITH",
+        "UPDATE t ? SET m = {[0.0, 1]: 1, [-0.0, 2]: 2, [0.0, 2]: 3, [5]: 4}, n = {(1, {0.0}): 1} WHERE id = 1",
+        "UPDATE t ? SET n = n + {(1, {-0.0}): 2, (2, {0.0}): 3} WHERE id = 1",
+    )
+    changes = load(spark, options(vnodes, "t"))
+    for read in (rs.latest(changes), rs.history(changes).where("is_current")):
+        (row,) = read.selectExpr("map_entries(m) AS m", "map_entries(n) AS n").collect()
+        assert sorted((tuple(e["key"]), e["value"]) for e in row["m"]) == [
+            ((0.0, 1.0), 1),
+            ((0.0, 2.0), 3),
+            ((5.0,), 4),
+        ]
+        assert sorted((e["key"][0], tuple(e["key"][1])) for e in row["n"]) == [(1, (0.0,)), (2, (0.0,))]
+
+
 def test_numbers_that_are_decimals_of_spark_go_through_each_operation(
     spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
 ) -> None:

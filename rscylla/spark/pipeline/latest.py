@@ -7,7 +7,6 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
 from pyspark.sql.window import WindowSpec
 
 from ...clock import SystemClock
@@ -27,7 +26,7 @@ from .cells import (
     with_all_columns,
     without,
 )
-from .order import clustering_order
+from .order import clustering_order, differs, one_zero
 
 __all__ = ["latest", "live_rows", "row_values", "with_liveness", "with_partition"]
 
@@ -215,15 +214,19 @@ def _value(column: ColumnShape, covered: Column, second: Column) -> tuple[Column
 
 
 def _one_zero(elements: Column, column: ColumnShape) -> Column:
-    """Return the entries of a map without the key -0.0, which Spark's maps cannot hold together with 0.0."""
+    """Return the entries of a map with 0.0 for -0.0 in keys, as Spark's maps cannot hold both; of equal keys, one."""
     key, _ = element_types(column)
-    if not isinstance(key, FloatType | DoubleType):
+    if not differs(key):
         return elements
 
-    def kept(all_: Column) -> Column:
+    def numbered(each: Column, at: Column) -> Column:
+        return F.struct(one_zero(each["key"], key).alias("key"), at.alias("at"), each["value"].alias("value"))
+
+    def last_of_each(all_: Column) -> Column:
         return F.filter(all_, lambda x, i: F.coalesce(F.get(all_, i + 1)["key"] != x["key"], F.lit(True)))
 
-    return F.transform(F.array(elements), kept)[0]
+    # In the order of the keys as Spark compares them, so that equal ones are neighbors; bound once, as in ``_winners``.
+    return F.transform(F.array(F.array_sort(F.transform(elements, numbered))), last_of_each)[0]
 
 
 def _unexpired(cell: Column, second: Column) -> Column:

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 from ...types import native
 from ..shape import ColumnShape
 
-__all__ = ["byte_order", "clustering_order", "differs", "identity", "timeuuid_order"]
+__all__ = ["byte_order", "clustering_order", "differs", "identity", "one_zero", "timeuuid_order"]
 
 
 def timeuuid_order(text: Column) -> Column:
@@ -58,6 +58,19 @@ def identity(value: Column, type_: DataType) -> Column:
         )
     assert isinstance(type_, StructType)
     fields = [identity(value.getField(f.name), f.dataType).alias(f.name) for f in type_.fields]
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def one_zero(value: Column, type_: DataType) -> Column:
+    """Return *value*, which contains no maps, with 0.0 for -0.0 at any depth."""
+    if isinstance(type_, FloatType | DoubleType):
+        return F.when(value == 0, F.lit(0.0).cast(type_)).otherwise(value)
+    if not differs(type_):
+        return value
+    if isinstance(type_, ArrayType):
+        return F.transform(value, lambda e: one_zero(e, type_.elementType))
+    assert isinstance(type_, StructType)
+    fields = [one_zero(value.getField(f.name), f.dataType).alias(f.name) for f in type_.fields]
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
