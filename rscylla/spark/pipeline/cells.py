@@ -56,6 +56,7 @@ __all__ = [
     "raised",
     "saying_left_out",
     "udt_fields",
+    "winners",
     "with_all_columns",
     "with_columns",
     "without",
@@ -347,7 +348,10 @@ def merge_cells(cells: DataFrame, shape: Shape) -> DataFrame:
 
 
 def merged_columns(shape: Shape, cells: DataFrame, window: WindowSpec | None = None) -> list[Column]:
-    """Return the aggregates that merge the columns of *cells*, over a *window* or for ``groupBy``."""
+    """Return the aggregates that merge the columns of *cells*, over a *window* or for ``groupBy``.
+
+    Over a window, arrays (ranges, elements) stay those of each row: merged ones would be as long as the window.
+    """
 
     def over(aggregate: Column) -> Column:
         return aggregate if window is None else aggregate.over(window)
@@ -359,7 +363,9 @@ def merged_columns(shape: Shape, cells: DataFrame, window: WindowSpec | None = N
     marker = F.col("cdc$marker")
     order = F.when(marker.isNotNull(), F.struct(marker["t"], marker["expires"], -marker["ttl"]))
     columns.append(over(F.max_by(marker, order)).alias("cdc$marker"))
-    columns.append(F.flatten(over(F.collect_list("cdc$ranges"))).alias("cdc$ranges"))
+    columns.append(
+        F.flatten(F.collect_list("cdc$ranges")).alias("cdc$ranges") if window is None else F.col("cdc$ranges")
+    )
     for column in shape.values:
         if column.form == "value":
             columns.append(_winner(f"cdc$cell_{column.name}", column.type, over))
@@ -369,7 +375,8 @@ def merged_columns(shape: Shape, cells: DataFrame, window: WindowSpec | None = N
             columns += [_winner(alias, type_, over) for _, type_, alias in udt_fields(column)]
         else:
             name = f"cdc$elements_{column.name}"
-            columns.append(_winners(F.flatten(over(F.collect_list(quoted(name)))), column).alias(name))
+            merged = winners(F.flatten(F.collect_list(quoted(name))), column).alias(name)
+            columns.append(merged if window is None else F.col(quoted(name)))
     return columns
 
 
@@ -385,7 +392,7 @@ def _rank(cell: Column, type_: DataType) -> Column:
     )
 
 
-def _winners(cells: Column, column: ColumnShape) -> Column:
+def winners(cells: Column, column: ColumnShape) -> Column:
     """Return the winning cell of each key, in the order of the keys."""
     key_type, value_type = element_types(column)
 

@@ -7,10 +7,13 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
+from pyspark.sql.window import WindowSpec
 
 from ..settings import without_call_sites
-from ..shape import Shape
-from .cells import cells_of, grouped, identities, merged_columns, named, quoted
+from ..shape import ColumnShape, Shape
+from .cells import cells_of, grouped, identities, merged_columns, named, quoted, winners
+from .folding import FIRST, Elements, Fold
 from .latest import NEVER, is_static, range_deleted, row_values, second_of
 
 __all__ = ["history"]
@@ -25,7 +28,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     version. A change of a static column creates a version of each row of its partition; a partition with static values
     and no rows has no history. Writes that change nothing create no version.
 
-    One task processes each row of the table, with all changes that concern the row in memory.
+    One task processes each row of the table.
 
     Args:
         changes: a DataFrame of the source with mode ``changes``, from the first write of its rows.
@@ -39,19 +42,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     moments = _moments(changes, shape, second)
     keys = [F.col(quoted(c.name)) for c in shape.keys]
     in_time = Window.partitionBy(*identities(shape.keys)).orderBy("cdc$at")
-    # By range, not by rows: what was written at one time counts together.
-    running = in_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    states = moments.select(*keys, "cdc$at", *merged_columns(shape, moments, running))
-    # All events of one time have the same resulting state.
-    states = states.withColumn("cdc$until", F.lead("cdc$at").over(in_time))
-    states = states.where(~F.col("cdc$at").eqNullSafe(F.col("cdc$until"))).drop("cdc$until")
-    covered = [F.coalesce(name, F.lit(NEVER)) for name in ("cdc$row_deleted", "cdc$partition_deleted")]
-    if shape.clustering:
-        covered.append(range_deleted(F.col("cdc$ranges"), shape))
-    states = states.withColumns(
-        {"cdc$covered": F.greatest(*covered, F.lit(NEVER)), "cdc$partition_deleted": covered[1]}
-    )
-    versions = row_values(states, shape, F.floor(F.col("cdc$at") / 1_000_000))
+    versions = row_values(_states(moments, shape, in_time), shape, F.floor(F.col("cdc$at") / 1_000_000))
     values = [F.col(quoted(c.name)) for c in shape.values]
     # A struct: a live row without values is a version as well, and must not be null.
     said = F.when(F.col("cdc$live"), F.struct(F.lit(0).alias("cdc$live"), *identities(shape.values)))
@@ -67,6 +58,38 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
         F.timestamp_micros("cdc$until").alias("valid_to"),
         F.col("cdc$until").isNull().alias("is_current"),
     )
+
+
+def _states(moments: DataFrame, shape: Shape, in_time: WindowSpec) -> DataFrame:
+    """Return the merged cells of each row after each of its *moments*; ``cdc$covered`` is as in ``with_partition``."""
+    # What was written at one time counts together.
+    time = ColumnShape("cdc$at", "regular", "bigint", LongType())
+    merged = grouped(moments, (*shape.keys, time), *merged_columns(shape, moments))
+    running = in_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    keys = [F.col(quoted(c.name)) for c in shape.keys]
+    states = merged.select(*keys, "cdc$at", *merged_columns(shape, merged, running))
+    covered = [F.coalesce(name, F.lit(NEVER)) for name in ("cdc$row_deleted", "cdc$partition_deleted")]
+    if shape.clustering:
+        covered.append(F.max(range_deleted(F.col("cdc$ranges"), shape)).over(running))
+    states = states.withColumns(
+        {"cdc$covered": F.greatest(*covered, F.lit(NEVER)), "cdc$partition_deleted": covered[1]}
+    )
+    collections = [c for c in shape.values if c.form in ("set", "map", "list")]
+    if not collections:
+        return states
+    statics = shape.statics if shape.clustering else ()
+    folded = [
+        Elements(
+            f"cdc$elements_{c.name}",
+            ("cdc$partition_deleted" if c in statics else "cdc$covered", f"cdc$gone_{c.name}"),
+        )
+        for c in collections
+    ]
+    # A window leaves the moments of a row together, in order.
+    states = states.withColumn(FIRST, F.row_number().over(in_time) == 1)
+    states = states.mapInArrow(Fold(tuple(folded)), states.schema)
+    names = {f"cdc$elements_{c.name}": c for c in collections}
+    return states.withColumns({name: winners(F.col(quoted(name)), c) for name, c in names.items()})
 
 
 def _moments(changes: DataFrame, shape: Shape, second: Column) -> DataFrame:

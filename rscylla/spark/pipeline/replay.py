@@ -23,7 +23,7 @@ from ...event import Operation
 from ...types import Encoder, encoder_for
 from ..shape import ColumnShape, Shape
 
-__all__ = ["ArrowChangeWriter", "in_numbers", "tried"]
+__all__ = ["ArrowChangeWriter", "in_numbers", "numbers_of", "tried"]
 
 _YES = b"\x01"
 _ENDS = {True: Operation.RANGE_END_INCLUSIVE, False: Operation.RANGE_END_EXCLUSIVE}
@@ -154,6 +154,11 @@ def in_numbers(batch: Any) -> Any:
     """Return a ``pyarrow.RecordBatch`` with times and dates as numbers, whose range exceeds that of Python's types."""
     schema = pa.schema([(f.name, _in_numbers(f.type)) for f in batch.schema])
     return batch.cast(schema)
+
+
+def numbers_of(array: Any) -> Any:
+    """Return a ``pyarrow.Array`` with times and dates as numbers."""
+    return array.cast(_in_numbers(array.type))
 
 
 def _in_numbers(type_: Any) -> Any:
