@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 import weakref
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import attrs
 
+from .._bounded import bounded
 from ..errors import ConfigError, PublishFailed, RscyllaError
 
 __all__ = ["ConfluentRegistry", "Registered", "SchemaRegistry", "client_options"]
@@ -52,7 +51,7 @@ class ConfluentRegistry:
         normalize: the registry brings schemas to a normal form before it compares them.
 
     The client is made at the first call, and closed when this object is gone. Safe to use from several threads. A call
-    takes at most ten seconds for each address, whatever the registry sends.
+    takes at most ten seconds for each address, also if an answer comes byte by byte, which keeps all limits of parts.
     """
 
     options: Mapping[str, Any] = attrs.field(repr=False)
@@ -66,7 +65,7 @@ class ConfluentRegistry:
         """See ``SchemaRegistry``."""
         url = self.options["url"]
         try:
-            found = _within(ANSWER_S * len(url.split(",")), lambda: self._asked(subject, form, text))
+            found = bounded(lambda: self._asked(subject, form, text), seconds=ANSWER_S * len(url.split(",")))
         except RscyllaError:
             raise
         except Exception as e:  # the client hands on the errors of its libraries
@@ -112,30 +111,6 @@ class ConfluentRegistry:
             self._client, self._close = client, weakref.finalize(self, client.close)
             return client, Schema
         return self._client, Schema
-
-
-def _within(seconds: float, call: Callable[[], Registered]) -> Registered:
-    """Return what *call* returns. After *seconds*, it is left behind, in its thread, and ``TimeoutError`` is raised.
-
-    A client of HTTP has limits for the parts of a call; an answer that comes byte by byte keeps all of them.
-    """
-    answers: SimpleQueue[tuple[Registered | None, BaseException | None]] = SimpleQueue()
-
-    def work() -> None:
-        try:
-            answers.put((call(), None))
-        except BaseException as e:  # noqa: BLE001 - raised by the thread that waits
-            answers.put((None, e))
-
-    threading.Thread(target=work, name="rscylla-registry", daemon=True).start()
-    try:
-        found, error = answers.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
-    if found is None:
-        assert error is not None
-        raise error
-    return found
 
 
 _SAID_MOST: Final = 500

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from .._retry import Backoff
-from ..abc import CursorRecord, CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
+from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
 from ..cdc.driver import ReadSession, Session, connect, consistency_named
 from ..cdc.scan import Limits
 from ..cdc.stream import Stream
@@ -35,8 +34,11 @@ from ..reflex import Spec, metrics_for, slice_name, slice_of
 from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
 from .cursors import KafkaCursorStore
+from .heartbeats import Heartbeats
+from .letters import letter_of
 from .properties import Properties
 from .publisher import KafkaPublisher
+from .scyllacursors import Stores, check_not_sliced, check_not_whole, closed
 from .snapshot import Mode, Snapshots, lane_names, snapshot_name
 from .stores import scylla_context
 from .topics import Topics, is_topic
@@ -44,7 +46,6 @@ from .topics import Topics, is_topic
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from cursorstore import ScyllaCursorStore
 
 __all__ = ["Connector", "TableKey", "connect_to", "consumer_name", "cursors_in_kafka"]
 
@@ -54,17 +55,9 @@ TableKey = tuple[str, str]
 """Keyspace and name of a base table."""
 
 _LAG: Final = "scylla.confidence.window.size"
-SAVE_EVERY: Final = timedelta(seconds=1)
-"""How often cursors are written. After a crash, the records of this time are published again."""
-
 MAX_BYTES: Final = 64 << 20
 LEAST_BYTES: Final = 1 << 20
 LOOK_S: Final = 0.25
-LETTER_BYTES: Final = 500_000
-"""What is more, of key, value, and headers in this order, is left out of dead letters, so that they fit."""
-
-TOPIC_LETTERS: Final = 1000
-"""A dead letter has so many letters of a topic's name, which may be one that Kafka does not take."""
 
 
 def consumer_name(properties: Properties, keyspace: str, table: str) -> str:
@@ -118,7 +111,8 @@ class Connector:
         session: to the cluster; see ``connect_to``. The caller closes it.
         publisher: where records go; default: a ``KafkaPublisher`` by the properties, which ``run`` closes. Not in
             exactly-once mode.
-        store_of: returns the cursor store of a keyspace's tables; it is closed by ``run``. Not in exactly-once mode.
+        store_of: returns the cursor store of a keyspace's tables, which ``run`` closes; called again after one of these
+            tables was dropped. Not in exactly-once mode.
         port, host: where metrics and health are served; None: nowhere.
         before: called with the table, its stream, and its store before its lane starts, for a snapshot.
         to_head: end when all changes up to now are published.
@@ -145,7 +139,7 @@ class Connector:
     clock: Clock = attrs.field(factory=SystemClock)
     service: Service | None = attrs.field(default=None, init=False)
     """The lanes that run now, none while there are no tables; another one after tables came or went."""
-    _stores: dict[str, CursorStore] = attrs.field(factory=dict, init=False)
+    _stores: Stores = attrs.field(init=False)
     _named: bool = attrs.field(default=False, init=False)
     _start: Callable[[Stream], str] = attrs.field(init=False)
     _prepare: Callable[[str], None] | None = attrs.field(default=None, init=False)
@@ -172,6 +166,7 @@ class Connector:
                 create = self.properties.flag("rscylla.store.create")
                 slices = self.properties.number("rscylla.group.slices")
                 self.membership = ScyllaMembership(self.session, keyspace, group, slices=slices, create=create)
+        self._stores = Stores(self.properties, self.session, self.store_of, self.membership)
 
     def run(self, stop: Stop) -> int:
         """Run until *stop* is set, or at the head if so asked; return the exit code, as ``Service`` does.
@@ -181,22 +176,21 @@ class Connector:
             ConfigError, RscyllaError: nothing can begin as it is.
         """
         owned = self.publisher is None
-        config, prepare = self._client() if owned else ({}, None)
+        config, prepare = self._client(stop) if owned else ({}, None)
         publisher = self.publisher if self.publisher is not None else KafkaPublisher(config, prepare=prepare)
         try:
             if self.properties.exactly_once:
                 self._exactly = cursors_in_kafka(
                     self.properties, config, lease=self.membership, stop=stop, clock=self.clock
                 )
-            with _Heartbeats(self.properties, publisher, self.clock):
+            with Heartbeats(self.properties, publisher, self.clock):
                 return self._run(publisher, stop)
         finally:
-            try:
-                for store in (*self._stores.values(), *((self._exactly,) if self._exactly is not None else ())):
-                    store.close()
-            finally:
-                if owned:
-                    publisher.close()
+            self._stores.close()
+            if self._exactly is not None:
+                closed(self._exactly)
+            if owned:
+                publisher.close()
 
     def tables(self) -> dict[TableKey, Any]:
         """Return the tables that the properties name and that have a log, with the ids of their logs. Blocks."""
@@ -215,7 +209,7 @@ class Connector:
         self._check_named()
         first = True
         while not stop.is_set():
-            lanes, group = list[Spec](), None
+            lanes, group, failed, kept = list[Spec](), None, dict[TableKey, str](), dict[str, Any]()
             try:
                 tables = self.tables()
                 missing = self._missing(tables)
@@ -224,8 +218,9 @@ class Connector:
                     log.info("publishing %s, %g s behind the clock (%s)", names, lag_ms / 1000, _LAG)
                     for topic, shared in self._shared(tables).items():
                         log.warning("%s have one topic, %s, where their keys mix; see topic.delimiter", shared, topic)
-                    lanes, group = self._lanes(list(tables), publisher, first=first)
-                    first = False
+                    lanes, group, failed = self._lanes(list(tables), publisher, first=first)
+                    missing |= {f'table "{".".join(key)}"': why for key, why in failed.items()}
+                    kept, first = self._stores.tables(), False
                 elif self.to_head:
                     return 0
                 else:
@@ -247,14 +242,15 @@ class Connector:
             self.service = service
             service.start()
             try:
-                again = self._watch(service, tables, stop, interval_s)
+                stale = self._watch(service, tables, kept, failed, stop, interval_s)
             finally:
                 service.stop()
                 service.wait()
-            if not again:
+            if stale is None:
                 if service.failure is not None:
                     raise service.failure
                 return service.exit_code
+            self._stores.renew(stale)
         return 0
 
     def _shared(self, tables: Iterable[TableKey]) -> dict[str, str]:
@@ -272,28 +268,54 @@ class Connector:
         missing = {f'table "{name}"': "does not exist, or has no CDC log" for name in named if name not in found}
         return missing if missing or tables else {"tables": "no table with a log has a name of scylla.table.names"}
 
-    def _watch(self, service: Service, tables: dict[TableKey, Any], stop: Stop, interval_s: float) -> bool:
-        """Wait until the service ends or must end; return whether another one is to follow."""
+    def _watch(
+        self,
+        service: Service,
+        tables: dict[TableKey, Any],
+        kept: dict[str, Any],
+        failed: Collection[TableKey],
+        stop: Stop,
+        interval_s: float,
+    ) -> set[str] | None:
+        """Wait until the service ends or must end. If another one is to follow, return keyspaces that lost a table.
+
+        Args:
+            kept: the ids of the tables in which cursors are, by keyspace.
+            failed: the tables that have no lane, since their cursors could not be read.
+        """
         looked = self.clock.monotonic()
         while not stop.wait(min(LOOK_S, interval_s)):
             ended = service.wait(timedelta())
             if ended and self.to_head:
-                return False
+                return None
             if not ended and self.clock.monotonic() - looked < interval_s:
                 continue
             looked = self.clock.monotonic()
             try:
-                found = self.tables()
+                found, now_kept = self.tables(), self._stores.tables()
             except RscyllaError as error:
                 log.warning("tables cannot be looked for: %s", error)
-                found = tables
-            if found != tables:
+                found, now_kept = tables, kept
+            lost = {place for place, table_id in kept.items() if now_kept.get(place) != table_id}
+            kept |= now_kept  # those of a slice that came to this process
+            if found != tables or lost:
                 come, gone = sorted(found.keys() - tables.keys()), sorted(tables.keys() - found.keys())
                 log.info("tables have changed: %d more, %d less; lanes start again", len(come), len(gone))
-                return True
+                return lost | {key[0] for key, log_id in tables.items() if found.get(key) != log_id}
+            if any(map(self._is_usable, failed)):
+                return set()
             if ended:
-                return False
-        return False
+                return None
+        return None
+
+    def _is_usable(self, key: TableKey) -> bool:
+        """Return whether the cursor of a table can be read now."""
+        try:
+            self._stores.of(key[0]).get_cursor(consumer_name(self.properties, *key))
+        except RscyllaError as error:
+            log.warning("%s has no lane yet: %s", ".".join(key), error)
+            return False
+        return True
 
     def _check_named(self) -> None:
         """Raise what is wrong with a table that is named, not matched by a pattern: nobody would miss its changes."""
@@ -308,23 +330,36 @@ class Connector:
 
     def _lanes(
         self, tables: Sequence[TableKey], publisher: Publisher, *, first: bool
-    ) -> tuple[list[Spec], Group | None]:
-        """Return the lanes of the tables: those of a process alone, or of the slices that a group gives to it."""
+    ) -> tuple[list[Spec], Group | None, dict[TableKey, str]]:
+        """Return the lanes of the tables: those of a process alone, or of the slices that a group gives to it.
+
+        Also returns why tables have none, which keeps no other table from its lane, unless it is the *first* time.
+        """
+        failed: dict[TableKey, str] = {}
         if self.membership is None:
-            return [self._lane(key, self._stream(key), publisher, first=first) for key in tables], None
+            lanes = []
+            for key in tables:
+                try:
+                    lanes.append(self._lane(key, self._stream(key), publisher, first=first))
+                except (SourceError, MetadataError) as error:
+                    if first:
+                        raise
+                    log.warning("%s has no lane yet: %s", ".".join(key), error)
+                    failed[key] = str(error)
+            return lanes, None, failed
         streams = {key: self._stream(key) for key in tables}  # once, so that slices of a table are read together
 
         def of_slice(index: int, count: int) -> list[Spec]:
             return [self._lane(key, streams[key], publisher, (index, count), first=first) for key in tables]
 
-        return [], Group(self.membership, of_slice)
+        return [], Group(self.membership, of_slice), failed
 
     def _lane(
         self, key: TableKey, stream: Stream, publisher: Publisher, part: tuple[int, int] = (0, 1), *, first: bool
     ) -> Spec:
         properties = self.properties
         name, exactly = consumer_name(properties, *key), self._exactly
-        store = self._store(key[0]) if exactly is None else exactly
+        store = self._stores.of(key[0]) if exactly is None else exactly
         if self.membership is not None:
             name, stream = slice_name(name, *part), stream.sliced(*part)
         if exactly is not None:
@@ -335,9 +370,9 @@ class Connector:
         if exactly is None:
             cursor = store.get_cursor(name)
             if cursor == "" and part[1] > 1:
-                self._check_not_whole(consumer_name(properties, *key), name, part[1], store)
+                check_not_whole(consumer_name(properties, *key), name, part[1], store)
             if cursor == "" and self.membership is None:
-                self._check_not_sliced(name, store)
+                check_not_sliced(name, store)
             if cursor == "" and start is not None and (begin := start(stream)):
                 store.set_cursor(name, begin)
                 store.flush()  # a later crash must not move the start
@@ -373,10 +408,10 @@ class Connector:
                     f"{other!r} has a cursor in Kafka, and {name!r} has none, so changes would be published again; "
                     "in exactly-once mode, the number of slices stays"
                 )
-        kept = self._scylla_store(key[0])
+        kept = self._stores.scylla(key[0])
         try:
             if count > 1:
-                self._check_not_whole(base, name, count, kept)
+                check_not_whole(base, name, count, kept)
             for each in (snapshot_name(name), name):
                 record = kept.find_cursor(each)
                 if record is not None and record.cursor:
@@ -389,25 +424,6 @@ class Connector:
             store.set_cursor(name, cursor)
             store.flush_cursor(name)  # a later crash must not move the start
         return cursor
-
-    def _check_not_whole(self, whole: str, name: str, count: int, store: CursorStore) -> None:
-        """Raise ``ConfigError`` if the cursor of a process alone, or a takeover, was not cut into slices."""
-        find = getattr(store, "find_cursor", None)
-        if find is not None and find(name) is None and find(whole) is not None:
-            raise ConfigError(
-                f"{whole!r} has a cursor, and {name!r} has none, so a group would not go on there; cut it with "
-                f"`rscylla cursor reslice {whole} --from 1 --to {count}` while no process of the group runs"
-            )
-
-    def _check_not_sliced(self, whole: str, store: CursorStore) -> None:
-        """Raise ``ConfigError`` if slices of a group have cursors, and a process alone has none."""
-        records: Sequence[CursorRecord] = getattr(store, "list_cursors", list)()
-        sliced = [r.consumer for r in records if r.cursor and slice_of(r.consumer)[0] == whole != r.consumer]
-        if sliced and whole not in {r.consumer for r in records}:
-            raise ConfigError(
-                f"{sliced[0]!r}, of a group, has a cursor, and {whole!r} has none, so a process alone would not go on "
-                "there; set rscylla.group, or the lowest cursor of its slices by `rscylla cursor reset`"
-            )
 
     def _bounds(self, part: tuple[int, int]) -> dict[str, Any]:
         """Return the options of ``publishing`` for a slice."""
@@ -445,26 +461,6 @@ class Connector:
             on_expired="oldest" if properties.text("rscylla.on.expired").lower() == "oldest" else "raise",
             limits=Limits(page_size=size) if size else Limits(),
         )
-
-    def _store(self, keyspace: str) -> CursorStore:
-        keyspace = self.properties.text("rscylla.store.keyspace") or keyspace
-        if keyspace not in self._stores:
-            self._stores[keyspace] = (self.store_of or self._buffered_store)(keyspace)
-        return self._stores[keyspace]
-
-    def _buffered_store(self, keyspace: str) -> CursorStore:
-        from cursorstore import BufferedCursorStore
-
-        kept = self._scylla_store(keyspace, create=self.properties.flag("rscylla.store.create"))
-        return BufferedCursorStore(kept, interval=SAVE_EVERY)
-
-    def _scylla_store(self, keyspace: str, *, create: bool = False) -> ScyllaCursorStore:
-        from cursorstore import ScyllaCursorStore
-
-        properties = self.properties
-        keyspace = properties.text("rscylla.store.keyspace") or keyspace
-        table = properties.text("rscylla.store.table")
-        return ScyllaCursorStore(self.session, keyspace, table, create=create, lease=self.membership)
 
     def _start_of(self, start: str) -> Callable[[Stream], str]:
         """Return what returns the cursor at which a first start begins; "" is the oldest change."""
@@ -529,12 +525,12 @@ class Connector:
             give_up="park",  # as a task of Connect fails alone; /readyz names the table
         )
 
-    def _client(self) -> tuple[dict[str, Any], Callable[[str], None] | None]:
+    def _client(self, stop: Stop) -> tuple[dict[str, Any], Callable[[str], None] | None]:
         """Return the configuration of librdkafka, and what creates topics."""
         config, findings = producer_config(self.properties)
         for finding in findings:
             log.warning("%s %s", finding.property, finding.message)
-        topics = Topics.of(self.properties, config)
+        topics = Topics.of(self.properties, config, stop)
         self._prepare = None if topics is None else topics.ensure
         return config, self._prepare
 
@@ -560,57 +556,3 @@ class _Beginning:
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
         return self.stream(after or self.begin(), *options, stop=stop)
-
-
-def letter_of(message: Message, topic: str, why: str) -> Message:
-    """Return the dead letter of a record: key, value, and headers where they are not too large, and why in headers.
-
-    Headers are named as those of Kafka Connect's dead letters.
-    """
-    left = LETTER_BYTES
-    key = message.key if len(message.key or b"") <= left else None
-    left -= len(key or b"")
-    value = message.value if len(message.value or b"") <= left else None
-    left -= len(value or b"")
-    size = sum(len(name) + len(value or b"") for name, value in message.headers)
-    headers = message.headers if size <= left else ()
-    told = {
-        "__connect.errors.topic": message.topic[:TOPIC_LETTERS],
-        "__connect.errors.exception.message": why,
-        "rscylla.errors.value.bytes": str(len(message.value or b"")),
-    }
-    return Message(topic, key, value, (*headers, *((name, text.encode()) for name, text in told.items())))
-
-
-class _Heartbeats:
-    """Publishes a heartbeat every ``heartbeat.interval.ms``, while the ``with`` block runs."""
-
-    def __init__(self, properties: Properties, publisher: Publisher, clock: Clock) -> None:
-        self._interval_s = properties.number("heartbeat.interval.ms") / 1000
-        self._publisher = publisher
-        self._messages = DebeziumMessages(properties, clock=clock)
-        self._ended = Stop()
-        self._thread = threading.Thread(target=self._beat, name="rscylla-kafka-heartbeats", daemon=True)
-
-    def __enter__(self) -> None:
-        if self._interval_s:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._ended.wait(self._interval_s):
-            if self._publisher.trouble():
-                continue  # heartbeats that wait would all come at once
-            try:
-                self._publisher.publish(self._messages.heartbeat(), self._settled)
-            except Exception as error:  # noqa: BLE001 - the thread must beat again, whatever a publisher of users raises
-                log.warning("a heartbeat is not published: %s", error)
-
-    @staticmethod
-    def _settled(error: Exception | None) -> None:
-        if error is not None:
-            log.warning("a heartbeat is not published: %s", error)

@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cursorstore import CursorCodec, EventCursorCodec, MemoryCursorStore
 
+from .._bounded import bounded
 from .._timeuuid import datetime_of
 from ..abc import CursorRecord, Fence, Fencing, Message
 from ..clock import Clock, Stop, SystemClock
@@ -380,15 +381,21 @@ class KafkaCursorStore:
                 return
             admin = self._admin()
             try:
-                known = admin.list_topics(timeout=ANSWER_S).topics.get(self._topic)
+                known = self._asked(lambda: admin.list_topics(timeout=ANSWER_S)).topics.get(self._topic)
                 if known is not None or not self._create(admin):
                     self._check_policy(admin)
                 while known is None or not known.partitions:  # until the broker that is asked knows it, too
                     self._pause()
-                    known = admin.list_topics(timeout=ANSWER_S).topics.get(self._topic)
+                    known = self._asked(lambda: admin.list_topics(timeout=ANSWER_S)).topics.get(self._topic)
             except KafkaException as error:
                 raise PublishFailed(f"the topic {self._topic} of cursors: {error.args[0].str()}") from error
+            except TimeoutError as error:
+                raise PublishFailed(f"the topic {self._topic} of cursors: Kafka does not answer") from error
             self._partitions = len(known.partitions)
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """Return the answer of Kafka. A stop does not wait for it, nor do those who wait for the lock."""
+        return bounded(ask, stop=self._stop)
 
     def _admin(self) -> Any:
         """Return another client each time: one that is kept has old leaders of partitions after a broker restarts."""
@@ -398,7 +405,8 @@ class KafkaCursorStore:
         """Create the topic; return False if it is there."""
         new = NewTopic(self._topic, PARTITIONS, self._replication, config=SETTINGS)
         try:
-            admin.create_topics([new], request_timeout=ANSWER_S)[self._topic].result(ANSWER_S)
+            made = admin.create_topics([new], request_timeout=ANSWER_S)[self._topic]
+            self._asked(lambda: made.result(ANSWER_S))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -413,7 +421,7 @@ class KafkaCursorStore:
         try:
             resource = ConfigResource(ResourceType.TOPIC, self._topic)
             [settings] = admin.describe_configs([resource], request_timeout=LOOK_S).values()
-            policy = settings.result(2 * LOOK_S)["cleanup.policy"].value
+            policy = self._asked(lambda: settings.result(2 * LOOK_S))["cleanup.policy"].value
         except (KafkaException, KeyError, TimeoutError) as error:
             log.info("the settings of topic %s are not known: %s", self._topic, error)
             return
@@ -471,7 +479,10 @@ class KafkaCursorStore:
             admin = self._admin()
             try:
                 futures = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
-                return {at.partition: future.result(ANSWER_S).offset for at, future in futures.items()}
+                found = {at.partition: self._asked(partial(future.result, ANSWER_S)) for at, future in futures.items()}
+                return {partition: end.offset for partition, end in found.items()}
+            except TimeoutError as error:
+                raise PublishFailed(f"the topic {self._topic} of cursors: Kafka does not answer") from error
             except KafkaException as error:
                 if error.args[0].code() not in MOVED or self._clock.monotonic() > deadline:
                     raise PublishFailed(f"the topic {self._topic} of cursors: {error.args[0].str()}") from error

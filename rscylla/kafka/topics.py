@@ -12,6 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from .._bounded import bounded
+from ..clock import Stop
 from ..debezium import java_pattern
 from ..errors import ConfigError, PublishFailed, PublishRejected
 from .properties import Properties, words
@@ -55,20 +57,23 @@ class Topics:
     """Creates topics before their first record. Thread-safe.
 
     ``groups`` are tried in order: patterns to include and to exclude, and the settings. ``default`` is for the others.
-    ``required``: what brokers do not create on request is an error; otherwise, they may create it themselves.
+    ``required``: what brokers do not create on request is an error; otherwise, they may create it themselves. ``stop``
+    ends waits for Kafka.
     """
 
     client: Callable[[], Any]
     default: TopicSettings
     groups: tuple[tuple[re.Pattern[str], re.Pattern[str], TopicSettings], ...] = ()
     required: bool = True
+    stop: Stop = attrs.field(factory=Stop)
 
     @classmethod
-    def of(cls, properties: Properties, config: Mapping[str, Any]) -> Self | None:
+    def of(cls, properties: Properties, config: Mapping[str, Any], stop: Stop | None = None) -> Self | None:
         """Return what *properties* say; None if topics are left to the broker.
 
         Args:
             config: of librdkafka.
+            stop: ends waits for Kafka.
 
         Raises:
             ConfigError: a setting is wrong, or missing as Connect demands it.
@@ -91,7 +96,7 @@ class Topics:
             )
             groups.append((include, exclude, _settings(name, given, default)))
         required = any(name.startswith("default.") for name in given)
-        return cls(lambda: AdminClient(dict(config)), default, tuple(groups), required)
+        return cls(lambda: AdminClient(dict(config)), default, tuple(groups), required, stop or Stop())
 
     def settings_of(self, topic: str) -> TopicSettings:
         """Return how *topic* is created: as the first group that includes and does not exclude it."""
@@ -109,15 +114,17 @@ class Topics:
         Raises:
             PublishRejected: Kafka forbids the name, such as one that differs from another by ``.`` and ``_`` only.
             PublishFailed: Kafka does not answer, or refuses.
+            Stopped: *stop* was set.
         """
         settings = self.settings_of(topic)
         try:
             client = self.client()
-            if topic in client.list_topics(timeout=TIMEOUT_S).topics:
+            if topic in bounded(lambda: client.list_topics(timeout=TIMEOUT_S), stop=self.stop).topics:
                 return
             new = NewTopic(topic, settings.partitions, settings.replication, config=dict(settings.config))
             timeout_s = TIMEOUT_S if self.required else OPTIONAL_TIMEOUT_S
-            client.create_topics([new], request_timeout=timeout_s)[topic].result(timeout_s)
+            made = client.create_topics([new], request_timeout=timeout_s)[topic]
+            bounded(lambda: made.result(timeout_s), stop=self.stop)
         except (KafkaException, TimeoutError) as error:
             # The future's own error, if the broker leaves the request without an answer.
             found = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001

@@ -18,7 +18,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
 GROUND += ("rscylla._groups", "rscylla._integers", "rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
-GROUND += ("rscylla._visible",)
+GROUND += ("rscylla._visible", "rscylla._bounded")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -37,6 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._decoder": (),
     "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
+    "rscylla._bounded": ("rscylla.clock",),
     "rscylla._drivererrors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.errors", "rscylla.event", "rscylla._integers"),
     "rscylla._groups": ("rscylla._slices",),

@@ -24,7 +24,8 @@ from rscylla.clock import Stop, SystemClock
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, PublishFailed, ServiceFailed, TableNotFound
 from rscylla.kafka import Connector, KafkaPublisher, Properties, consumer_name, verdicts
-from rscylla.kafka.connector import _Heartbeats, letter_of
+from rscylla.kafka.heartbeats import Heartbeats
+from rscylla.kafka.letters import letter_of
 from rscylla.kafka.snapshot import request
 from rscylla.kafka.topics import Topics, TopicSettings
 from rscylla.publish import JsonLines
@@ -634,7 +635,7 @@ def test_heartbeats_go_on_after_any_error(kafka: MockKafka, caplog: pytest.LogCa
             raise ValueError("it is ill")
 
     given = {"topic.prefix": "demo", "heartbeat.interval.ms": "1"}
-    with _Heartbeats(Properties.of(given), Failing(io.BytesIO()), SystemClock()):
+    with Heartbeats(Properties.of(given), Failing(io.BytesIO()), SystemClock()):
         eventually(lambda: len(beats) >= 2)
     assert "a heartbeat is not published: it is ill" in caplog.text
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fakeregistry import FakeRegistry
 from mockkafka import MockKafka
-from prometheus_client import CollectorRegistry
+from runningconnector import LONG_S, Running
 from waiting import eventually
 
 import rscylla
-from cursorstore import MemoryCursorStore
-from rscylla.clock import Stop
 from rscylla.debezium import registry as registry_module
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import AuthenticationFailed, ConfigError, MalformedData, PublishFailed
-from rscylla.kafka import Connector, Properties
 from rscylla.publish import DebeziumMessages
 
-LONG_S = 60.0
 AVRO = "io.confluent.connect.avro.AvroConverter"
 
 
@@ -54,57 +49,6 @@ def schemas(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     monkeypatch.setattr(registry_module, "ANSWER_S", 0.2)
     with FakeRegistry() as registry:
         yield registry
-
-
-class Running:
-    """A connector in a thread, of the tables ``shop.a`` and ``shop.b``."""
-
-    def __init__(self, session: rscylla.Session, kafka: MockKafka, **properties: str) -> None:
-        given = {
-            "topic.prefix": "demo",
-            "scylla.cluster.ip.addresses": "127.0.0.1:9042",
-            "scylla.table.names": "shop.*",
-            "bootstrap.servers": kafka.servers,
-            "scylla.confidence.window.size": "50",
-            "worker.max.retries": "0",
-            "heartbeat.interval.ms": "0",
-            "key.converter.schemas.enable": "false",
-            "value.converter.schemas.enable": "false",
-        }
-        self.kafka, self.session = kafka, session
-        self.store, self.stop, self.metrics = MemoryCursorStore(), Stop(), CollectorRegistry()
-        self.connector = Connector(
-            Properties.of(given | {name.replace("_", "."): value for name, value in properties.items()}),
-            session,
-            store_of=lambda keyspace: self.store,
-            registry=self.metrics,
-        )
-        self.thread = threading.Thread(target=self.connector.run, args=(self.stop,))
-
-    def __enter__(self) -> Running:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        self.thread.join(LONG_S)
-        assert not self.thread.is_alive()
-
-    def insert(self, table: str, *ids: int) -> None:
-        for number in ids:
-            self.session.execute(f"INSERT INTO shop.{table} (id, v) VALUES ({number}, 1)")
-
-    def records(self, table: str) -> int:
-        return len(self.kafka.read(f"demo.shop.{table}"))
-
-    def not_ready(self) -> str:
-        """Return why the service is not ready, "" if it is."""
-        service = self.connector.service
-        checks = [] if service is None else service.ready()["checks"]
-        return "; ".join(check["why"] for check in checks if not check["ok"])
-
-    def count(self, what: str, table: str = "a") -> float | None:
-        return self.metrics.get_sample_value(what, {"consumer_name": f"demo.shop.{table}"})
 
 
 def avro(schemas: FakeRegistry) -> dict[str, str]:

@@ -1,0 +1,160 @@
+"""A connector whose Kafka is down at the start, or whose keyspaces and tables of cursors are dropped while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from mockkafka import MockKafka
+from runningconnector import LONG_S, Running
+from waiting import eventually
+
+import rscylla
+from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import QueryFailed
+from rscylla.kafka import Connector
+from rscylla.kafka.scyllacursors import Stores
+
+
+@pytest.fixture(scope="module")
+def scylla() -> Iterator[EmbeddedScylla]:
+    with EmbeddedScylla(vnodes=2, shards=1) as server:
+        yield server
+
+
+@pytest.fixture
+def session(scylla: EmbeddedScylla) -> Iterator[rscylla.Session]:
+    session = scylla.connect()
+    for keyspace in ("shop", "other", "cursors"):
+        session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
+    for keyspace in ("shop", "other"):
+        create(session, keyspace)
+    yield session
+    session.cluster.shutdown()
+
+
+def create(session: rscylla.Session, keyspace: str, *tables: str) -> None:
+    strategy = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {strategy}")
+    for table in tables or ("a",):
+        session.execute(f"CREATE TABLE {keyspace}.{table} (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka(partitions=1) as cluster:
+        yield cluster
+
+
+QUICK = {"rscylla_tables_interval_ms": "100", "scylla_table_names": "shop.*,other.*"}
+
+
+# ---------------------------------------------------------------- Kafka is down at the start
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [{"exactly_once_support": "required"}, {"auto_create_topics_enable": "true"}, {"heartbeat_interval_ms": "50"}],
+)
+def test_a_stop_does_not_wait_for_a_kafka_that_is_down(
+    session: rscylla.Session, kafka: MockKafka, mode: dict[str, str]
+) -> None:
+    """A lane that is left behind makes the code 3."""
+    for table in ("b", "c", "d"):
+        session.execute(f"CREATE TABLE shop.{table} (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    kafka.down()
+    with Running(session, kafka, in_memory=False, **QUICK, **mode) as running:
+        for table in "abcd":
+            running.insert(table, 1)
+        eventually(lambda: running.connector.service is not None, LONG_S)
+        eventually(lambda: len(running.connector.service.facts().lanes) == 5, LONG_S)  # type: ignore[union-attr]
+        eventually(running.not_ready, LONG_S)
+    assert (running.code, running.error) == (0, None)
+
+
+# ---------------------------------------------------------------- keyspaces and tables of cursors are dropped
+
+
+def test_a_keyspace_that_is_dropped_and_made_again_stops_no_other_table(
+    session: rscylla.Session, kafka: MockKafka
+) -> None:
+    with Running(session, kafka, in_memory=False, **QUICK) as running:
+        for keyspace in ("shop", "other"):
+            running.insert("a", 1, keyspace=keyspace)
+        eventually(lambda: [running.records("a", keyspace=k) for k in ("shop", "other")] == [1, 1], LONG_S)
+        session.execute("DROP KEYSPACE shop")
+        eventually(lambda: running.lanes() == {"demo.other.a"}, LONG_S)
+        create(session, "shop")
+        running.insert("a", 2, keyspace="shop")
+        running.insert("a", 2, keyspace="other")
+        eventually(lambda: [running.records("a", keyspace=k) for k in ("shop", "other")] == [2, 2], LONG_S)
+        eventually(lambda: running.lanes() == {"demo.shop.a", "demo.other.a"}, LONG_S)
+    assert (running.code, running.error) == (0, None)
+
+
+def test_a_keyspace_that_stays_away_makes_no_stop_fail(session: rscylla.Session, kafka: MockKafka) -> None:
+    with Running(session, kafka, in_memory=False, **QUICK) as running:
+        for keyspace in ("shop", "other"):
+            running.insert("a", 1, keyspace=keyspace)
+        eventually(lambda: [running.records("a", keyspace=k) for k in ("shop", "other")] == [1, 1], LONG_S)
+        session.execute("DROP KEYSPACE shop")
+        running.insert("a", 2, keyspace="other")
+        eventually(lambda: running.records("a", keyspace="other") == 2, LONG_S)
+    assert (running.code, running.error) == (0, None)
+
+
+@pytest.mark.parametrize("place", ["", "cursors"])
+def test_cursors_that_are_dropped_are_kept_again(session: rscylla.Session, kafka: MockKafka, place: str) -> None:
+    if place:
+        create(session, place)
+    options = QUICK | ({"rscylla_store_keyspace": place} if place else {})
+    with Running(session, kafka, in_memory=False, **options) as running:
+        running.insert("a", 1)
+        eventually(lambda: running.records("a") == 1, LONG_S)
+        if place:
+            session.execute(f"DROP KEYSPACE {place}")
+            create(session, place)
+        else:
+            session.execute("DROP TABLE shop.rscylla_cursors")
+        running.insert("a", 2)
+        eventually(lambda: len({m.key for m in kafka.read("demo.shop.a")}) == 2, LONG_S)
+        eventually(lambda: running.cursor("demo.shop.a", place or "shop"), LONG_S)
+        eventually(lambda: running.not_ready() == "", LONG_S)
+
+
+def test_a_table_whose_cursors_cannot_be_read_keeps_no_other_table_back(
+    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, fails = Stores.of, [False]
+
+    def failing(stores: Stores, keyspace: str) -> rscylla.abc.CursorStore:
+        if keyspace == "shop" and fails[0]:
+            raise QueryFailed("no right to read the cursors of shop")
+        return of(stores, keyspace)
+
+    monkeypatch.setattr(Stores, "of", failing)
+    with Running(session, kafka, in_memory=False, **QUICK) as running:
+        running.insert("a", 1, keyspace="other")
+        eventually(lambda: running.records("a", keyspace="other") == 1, LONG_S)
+        fails[0] = True
+        session.execute("CREATE TABLE other.late (id int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
+        running.insert("late", 1, keyspace="other")
+        eventually(lambda: running.records("late", keyspace="other") == 1, LONG_S)
+        assert "no right to read the cursors of shop" in running.not_ready()
+        fails[0] = False
+        running.insert("a", 1)
+        eventually(lambda: running.records("a") == 1, LONG_S)
+        eventually(lambda: running.not_ready() == "", LONG_S)
+
+
+def test_the_first_start_says_what_is_wrong(
+    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(connector: Connector, *_: object, **__: object) -> None:
+        raise QueryFailed("no right to read the cursors of shop")
+
+    monkeypatch.setattr(Connector, "_lane", failing)
+    running = Running(session, kafka, in_memory=False, **QUICK)
+    running.thread.start()
+    running.thread.join(LONG_S)
+    assert str(running.error) == "no right to read the cursors of shop"
