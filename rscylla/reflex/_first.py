@@ -64,7 +64,7 @@ def _refusal(name: str, whole: str, last: CursorRecord, count: int, now: int) ->
     option = " To take it along without the command, pass from_whole=True." if count == 1 and now > 1 else ""
     command = f"rscylla cursor reslice {whole} --from {count} --to {now}"
     return (
-        f"{last.consumer!r} has a cursor, and {name!r} has none, so the consumer would not go on where it was; move the "
-        f"cursors with `{command}` while none of its processes runs, or set that of {name!r} with `rscylla cursor "
+        f"{last.consumer!r} has a cursor, and {name!r} has none, so the consumer would not go on where it was; move "
+        f"the cursors with `{command}` while none of its processes runs, or set that of {name!r} with `rscylla cursor "
         f"reset` to begin anew.{option}"
     )
