@@ -20,7 +20,6 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ...cdc.windowing import Window
 from ...errors import ConfigError
@@ -35,9 +34,10 @@ from ..pipeline.cells import (
     with_all_columns,
     without,
 )
+from ..pipeline.evolving import evolutions, evolved
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
-from ..pipeline.tables import added_fields, changes_after, check_begins, purged, shape_json, shape_of
+from ..pipeline.tables import changes_after, check_begins, purged, shape_json, shape_of
 from ..settings import planned_quickly
 from ..shape import Shape
 
@@ -123,8 +123,9 @@ class ParquetTable:
             if shape_json(shape) == manifest["shape"] and new.isEmpty():
                 self._directory.write_json(MANIFEST, {**manifest, "cursor": window.end})
                 return True
-            schema = _still_of(known, shape, self.path)
-            old = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
+            old = _as_now(
+                self._spark.read.schema(cells_schema(known)).parquet(self._cells_path(manifest)), shape, self.path
+            )
             cells = new.unionByName(with_all_columns(old, shape))
             self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
         finally:
@@ -216,24 +217,25 @@ class ParquetTable:
         return found
 
 
-def _still_of(known: Shape, shape: Shape, path: str) -> StructType:
-    """Return the cells of *shape* that files with *known* have. A column that was added again is another one.
+def _as_now(old: DataFrame, shape: Shape, path: str) -> DataFrame:
+    """Return the cells *old* with the types of *shape*, as far as they have its columns.
+
+    A column that was added again is another one.
 
     Raises:
         ConfigError: a column has another type than in the files, though it was not dropped.
     """
-    before = {f.name: f.dataType for f in cells_schema(known).fields}
+    before = {f.name: f.dataType for f in old.schema.fields}
     columns = {name: c.name for c in shape.values for name in cell_names(c)}
     again = added_again(shape)
     kept = []
     for field in cells_schema(shape).fields:
         type_ = before.get(field.name)
-        if type_ is not None and type_ != field.dataType:
-            if field.name in again:
-                continue
-            added_fields(columns.get(field.name, field.name), type_, field.dataType, path)
-        kept.append(field)
-    return StructType(kept)
+        if type_ is None or (type_ != field.dataType and field.name in again):
+            continue
+        evolutions(columns.get(field.name, field.name), type_, field.dataType, path)
+        kept.append(evolved(F.col(quoted(field.name)), type_, field.dataType).alias(field.name))
+    return old.select(*kept)
 
 
 def _name(version: int) -> str:
