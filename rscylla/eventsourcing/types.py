@@ -125,7 +125,7 @@ class EventTypes:
         kind = self._by_class.get(type(event))
         if kind is None:
             raise ConfigError(f"{type(event).__name__} is not registered as a type of event; use EventTypes.register")
-        return kind.name, kind.schema, self._codec.dump(kind.name, kind.cls, event, is_personal=kind.is_personal)
+        return kind.name, kind.schema, self._codec.dump(kind.name, kind.cls, event)
 
     def decode(self, record: EventRecord) -> Envelope[Any]:
         """Return the event of *record*, converted to the schema of its class, with the record around it.
@@ -163,10 +163,10 @@ class EventTypes:
         A plain type, such as ``dict``, says nothing of what it holds. Where events have personal data, texts of a state
         have to be in fields of classes, for only these can be marked; keys of a mapping stay readable.
         """
-        self._checked_state(name, cls)
+        self._check_state(name, cls)
         self._codec.prove(f"state of {name}", cls, state)
 
-    def _checked_state(self, name: str, cls: Any) -> bool:
+    def _check_state(self, name: str, cls: Any) -> None:
         if cls in _PLAIN:
             raise ConfigError(
                 f"the state of {name} is a plain {getattr(cls, '__name__', cls)}, which does not say what it holds; "
@@ -178,7 +178,6 @@ class EventTypes:
                 f"the state of {name} has texts outside of classes, and events have personal data; make the state a "
                 "class of attrs, and mark what is personal in it"
             )
-        return checked.has_personal
 
     def encode_state(self, name: str, state: object, cls: Any = None) -> str:
         """Return *state* as JSON text, with personal fields sealed, which ``decode_state`` makes the same state of.
@@ -192,8 +191,8 @@ class EventTypes:
             SubjectForgotten: it has personal data of a subject that was forgotten.
         """
         kind = type(state) if cls is None else cls
-        is_personal = self._checked_state(name, kind)
-        return self._codec.dump(f"state of {name}", kind, state, is_personal=is_personal)
+        self._check_state(name, kind)
+        return self._codec.dump(f"state of {name}", kind, state)
 
     def decode_state(self, name: str, cls: Any, text: str) -> Any:
         """Return the state of type *cls* that ``encode_state`` returned the text of.

@@ -55,22 +55,24 @@ class Codec:
             self._checked[kind] = found
         return self._checked[kind]
 
-    def dump(self, name: str, kind: Any, value: object, *, is_personal: bool) -> str:
+    def dump(self, name: str, kind: Any, value: object) -> str:
         """Return the text of *value*, which is a *kind*.
 
-        Args:
-            is_personal: What ``check`` found.
-
         Raises:
-            ConfigError: it would not come back as it is, or what is personal in it cannot be sealed.
+            ConfigError: its type is not one that ``check`` accepts, it would not come back as it is, or what is
+                personal in it cannot be sealed.
             SubjectForgotten: it has personal data of a subject that was forgotten.
         """
+
+        checked = self.check(name, kind)
+        # Without hooks of others, what the types do not show is not there.
+        is_clear = self._is_own and not (checked.has_personal or checked.has_opaque)
 
         def written() -> str:
             text, raw = self._proven(name, kind, value)
             if isinstance(raw, dict) and SEALED in raw:
                 raise ConfigError(f"{name} has a key {SEALED}, which is reserved")
-            sealed = self._sealed(name, kind, value, raw) if is_personal or not self._is_own else raw
+            sealed = raw if is_clear else self._sealed(name, kind, value, raw)
             return text if sealed is raw else _text(sealed)
 
         return quietly(written, lambda: ConfigError(f"{name} has personal data that cannot be sealed; see the cause"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, MutableSequence, MutableSet, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -36,10 +36,11 @@ _TEXTS = (str, bytes, Decimal, UUID, datetime, date, PurePath)
 
 @attrs.frozen
 class Checked:
-    """What values of a type can have: personal fields, and texts that are not in a field of a class."""
+    """What values of a type can have: personal fields, texts that are in no field of a class, what cannot be seen."""
 
     has_personal: bool
     has_plain_text: bool
+    has_opaque: bool
 
 
 @attrs.frozen
@@ -90,7 +91,7 @@ class Shapes:
                 f"{where} is a {what}, which cannot be looked into, beside personal data; make it a class of attrs, or "
                 "mark the field with personal()"
             )
-        return Checked(self._has_personal, self._has_plain_text)
+        return Checked(self._has_personal, self._has_plain_text, bool(self._opaque))
 
     def _walk(self, kind: Any, at: _At) -> None:
         kind = _plain(kind, at.where)
@@ -118,7 +119,7 @@ class Shapes:
             self._check_members(origin, at.where)
         elif isinstance(origin, type) and (fields := fields_of(origin)) is not None:
             yield from self._fields(kind, origin, fields, at)
-        elif origin in MAPPINGS:
+        elif origin in MAPPINGS or origin is defaultdict:
             args = get_args(kind) or (Any,)
             self._check_key(args[0], at)
             yield from ((value, at.inner()) for value in args[1:] or (() if origin is Counter else (Any,)))
@@ -129,6 +130,7 @@ class Shapes:
                 yield hint, attrs.evolve(at, where=f"{kind.__name__}.{name}")
         elif not _is_class(kind, *LEAVES) and not at.sealed:
             self._opaque.setdefault(at.where, _name(kind))
+            yield from ((one, at.inner()) for one in get_args(kind))
 
     def _fields(self, kind: Any, origin: type, fields: Fields, at: _At) -> Iterator[tuple[Any, _At]]:
         if fields.subject and at.sealed:

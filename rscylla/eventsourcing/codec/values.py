@@ -93,6 +93,8 @@ def _different_fields(fields: Fields, one: Any, other: Any, path: str) -> str:
 def _different_items(one: Mapping[Any, Any], other: Mapping[Any, Any], path: str) -> str:
     if len(one) != len(other):
         return _changed(path)
+    if getattr(one, "default_factory", None) is not getattr(other, "default_factory", None):
+        return f"{path or 'it'} would have another default_factory"
     keys = {key: key for key in other}
     for key, value in one.items():
         if key not in keys:

@@ -8,11 +8,11 @@ import pickle
 import re
 import traceback
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 import pytest
@@ -47,6 +47,7 @@ from rscylla.eventsourcing import (
 )
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
+T = TypeVar("T")
 SECRET = "Anna-Ångström-7"
 
 
@@ -184,6 +185,25 @@ def test_hooks_of_the_application_do_not_get_round_the_sealing() -> None:
         assert sealing.read(Sent, stored).items == [item]
         sealing.keys.forget("ann")
         assert FORGOTTEN in text_of(sealing.read(Sent, stored))
+
+
+class Pair(NamedTuple, Generic[T]):
+    at: Address
+    it: T
+
+
+def test_containers_that_only_the_converter_knows_are_no_way_round_the_sealing() -> None:
+    by_name = defaultdict(Address, home=Address("SE", SECRET))
+    for kind, value in ((defaultdict[str, Address], by_name), (Pair[int], Pair(Address("SE", SECRET), 1))):
+        cls = attrs.make_class("Kept", {"it": attrs.field(type=kind), "who": subject(type=str)}, frozen=True)
+        try:
+            stored = Sealing().stored(cls(value, "ann"))
+        except ConfigError:
+            continue
+        assert SECRET not in stored.data
+        unowned = attrs.make_class("Unowned", {"it": attrs.field(type=kind)}, frozen=True)
+        with pytest.raises(ConfigError, match=r"no subject\(\)"):
+            Sealing().stored(unowned(value))
 
 
 class Opaque:

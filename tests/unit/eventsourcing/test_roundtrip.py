@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import uuid
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -157,6 +157,7 @@ def stored(kind: Any, value: Any, converter: Converter | None = None) -> Any:
         (Mapping[int, dict[int, Line]], {1: {2: Line("a")}}),
         (OrderedDict[int, int], OrderedDict({2: 1, 1: 2})),
         (Counter[str], Counter("aab")),
+        (defaultdict[str, int], defaultdict(int, a=1)),
         (Typed, {"by_seat": {1: "ann"}}),
         (Named, Named(1, Decimal("2.0"))),
         (Box[Box[int]], Box(Box(1))),
@@ -239,6 +240,7 @@ def test_a_name_in_a_type_that_is_not_known_is_refused_when_it_is_registered() -
         (Any, Line("a"), "dict instead of Line"),
         (Any, (1,), "list instead of tuple"),
         (deque[int], deque([1], maxlen=2), "maxlen"),
+        (defaultdict[str, int], defaultdict(list, a=1), "default_factory"),
         (Box[str], Box(1), "cause"),
         (Doubled, Doubled(1), r"it\.n"),
         (Decimal, Decimal("NaN"), "another value"),

@@ -216,7 +216,9 @@ def sealing(clock: ManualClock | None = None) -> tuple[EventTypes, PersonalData,
 def test_personal_fields_are_sealed_wherever_they_are() -> None:
     types, _, _ = sealing()
     _, _, text = types.encode(MOVED)
-    assert not any(secret in text for secret in ("Ann", "1970", "A 1", "B 2", "C 3"))
+    clear = json.loads(text)
+    del clear["$personal"]  # in which three letters may meet by chance
+    assert not any(secret in json.dumps(clear) for secret in ("Ann", "1970", "A 1", "B 2", "C 3"))
     assert '"country":"NO"' in text
     assert again(types, MOVED) == MOVED
     assert types.encode(MOVED)[2] != text, "nonces are random"
