@@ -14,15 +14,13 @@ import attrs
 
 from .errors import ConfigError
 
-__all__ = ["FAST", "Slice", "slice_at", "slice_named", "split_lane", "split_name"]
+__all__ = ["FAST", "Slice", "slice_at", "slice_named", "slices_text", "split_name"]
 
 TOKENS = 1 << 64
 """How many tokens the ring has; the lowest is ``-TOKENS // 2``."""
 
 _TAIL = re.compile(r"\[(0|[1-9]\d{0,6})/([1-9]\d{0,6})\]\Z", re.ASCII)
 """The end of the name of a slice. Where names are compared, the number of slices or the consumer is known."""
-
-_LANE = re.compile(r"(.*\])\[[^\[\]/]*\]", re.DOTALL)
 
 _NAME = re.compile(r"(.*)\[(\d{1,9})/(\d{1,9})\]", re.DOTALL)
 
@@ -139,16 +137,6 @@ def split_name(name: str) -> tuple[str, Slice] | None:
         return None
     index, count = int(match[2]), int(match[3])
     return (match[1], Slice(index, count)) if index < count and count > 1 else None
-
-
-def split_lane(name: str) -> tuple[str, Slice] | None:
-    """Return the consumer and slice that *name* is of, also as a lane of a slice, None if it is of a whole consumer.
-
-    >>> split_lane("billing[0/4][fast]"), split_lane("billing[fast]")
-    (('billing', Slice(index=0, count=4)), None)
-    """
-    lane = _LANE.fullmatch(name)
-    return split_name(name) or (split_name(lane[1]) if lane else None)
 
 
 def slices_text(indexes: Collection[int]) -> str:

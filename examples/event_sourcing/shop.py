@@ -326,7 +326,7 @@ class Shop:
         facts = self.service.facts()
         consumers = defaultdict(list)
         for lane in facts.lanes:
-            consumers[rscylla.slice_of(lane.consumer)[0]].append(lane)
+            consumers[lane.part_of].append(lane)
         group = facts.group
         builds = self._projector.find_builds()
         shown = [_consumer(name, lanes) for name, lanes in sorted(consumers.items())]
@@ -363,11 +363,10 @@ class Shop:
 
     def replay(self, consumer: str) -> tuple[int, int]:
         """Handle the dead letters of *consumer* again, in order; return how many it handled, and how many not."""
-        name = rscylla.slice_of(consumer)[0]
-        handle = self._replays.get(name)
+        handle = self._replays.get(consumer)
         if handle is None:
             raise Problem(404, "not-found", "Not found", "there is no such consumer")
-        return rscylla.replay_letters(self.letters, name, handle, key=_key, reason="replayed on the page")
+        return rscylla.replay_letters(self.letters, consumer, handle, key=_key, reason="replayed on the page")
 
     def _replayed_by(self, make: Callable[[str], rscylla.abc.Consumer]) -> Callable[[rscylla.Event], None]:
         def handle(event: rscylla.Event) -> None:

@@ -49,6 +49,10 @@ class Run(Fate, Protocol):
         """The name of the consumer without its slice: ``billing``, of which the run may read ``billing[0/4]``."""
 
     @property
+    def key_slice(self) -> tuple[int, int]:
+        """The slice of the keys that the stream reads: ``(m, n)``."""
+
+    @property
     def source(self) -> str:
         """What the stream reads, such as ``shop.orders``; "" if it does not say."""
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from .._retry import Backoff, retry
-from .._slices import Slice, split_name
+from .._slices import Slice
 from ..abc import Run
 from ..clock import Stop, fenced
 from ..errors import EventStoreError, RscyllaError, Stopped, VersionGap
@@ -42,10 +42,11 @@ class LaneWork:
     """What a lane does in one run: it applies events, and its thread scans for the build that is being made.
 
     Args:
+        part: the slice of the aggregates that the lane reads.
         stop: of the run, so of the lease that the lane runs under: checked right before each write.
     """
 
-    def __init__(self, projector: Projector, lane: str, is_open: Callable[[], bool], stop: Stop) -> None:
+    def __init__(self, projector: Projector, lane: str, part: Slice, is_open: Callable[[], bool], stop: Stop) -> None:
         self.run_stop = stop
         """Of another run, once the lanes that share a consumer have begun one."""
         self._is_open = is_open
@@ -53,6 +54,7 @@ class LaneWork:
         self._projection = projector.projection
         self._applier = projector.applier
         self._lane = lane
+        self._slice = part
         self._stop = Stop()
         self._guard = threading.Lock()  # of the fields below
         self._built = Built()
@@ -218,8 +220,7 @@ class LaneWork:
 
     def _part(self) -> TokenRange:
         """Return the tokens of the lane's aggregates."""
-        found = split_name(self._lane)
-        return TokenRange() if found is None else tokens_of(found[1])
+        return TokenRange() if self._slice.count == 1 else tokens_of(self._slice)
 
     def _rest(self, built: Built) -> TokenRange:
         part = self._part()
@@ -230,11 +231,10 @@ class LaneWork:
 
     def _all_scanned(self, built: Built) -> bool:
         """Return whether all lanes that share the work with this one have scanned their parts."""
-        found = split_name(self._lane)
-        if found is None:
+        consumer, count = self._slice.whole(self._lane), self._slice.count
+        if consumer is None or count == 1:  # one that is not named after its slice shares the work with none
             return self._is_scanned(built)
-        consumer, mine = found
-        lanes = (Slice(index, mine.count) for index in range(mine.count))
+        lanes = (Slice(index, count) for index in range(count))
         return all(built.rest.get(each.name(consumer)) == tokens_of(each).high for each in lanes)
 
     def _scan(self, built: Built) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
 
+from .._slices import Slice
 from ..abc import Run
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError
@@ -182,9 +183,11 @@ class _Projecting(Consumer):
         self._projector = projector
         self._work: LaneWork | None = None
         self._run_stop = Stop()
+        self._part = Slice(0, 1)
 
     def run_begins(self, run: Run) -> None:
         self._run_stop = run.stop
+        self._part = Slice.of(run.key_slice)
         if self._work is not None:
             self._work.run_stop = run.stop
 
@@ -192,7 +195,7 @@ class _Projecting(Consumer):
         super().reset()
         self.stop()
         # Before the cursor is read, so that no event is applied without knowing the builds.
-        self._work = LaneWork(self._projector, self.name, lambda: self.series.is_open, self._run_stop)
+        self._work = LaneWork(self._projector, self.name, self._part, lambda: self.series.is_open, self._run_stop)
         self._work.start()
 
     def stop(self) -> None:
@@ -206,6 +209,6 @@ class _Projecting(Consumer):
             return
         work = self._work
         if work is None:  # called directly, such as by a replay of dead letters
-            work = LaneWork(self._projector, self.name, lambda: True, run.stop)
+            work = LaneWork(self._projector, self.name, self._part, lambda: True, run.stop)
             work.look(scans=False)
         work.apply(self._projector.decode(record), run)

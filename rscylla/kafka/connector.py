@@ -30,7 +30,7 @@ from ..errors import (
 from ..event import Event
 from ..options import StreamLag, StreamOption, StreamToHead
 from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
-from ..reflex import Spec, metrics_for, slice_name, slice_of
+from ..reflex import Spec, metrics_for, slice_name
 from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
 from .cursors import KafkaCursorStore
@@ -401,12 +401,13 @@ class Connector:
         """
         if store.find_cursor(name) is not None:
             return ""
-        base, _, count = slice_of(name)
-        for other in (record.consumer for record in store.list_cursors()):
-            if slice_of(other)[0] == base and slice_of(other)[2] != count:
+        base, count = consumer_name(self.properties, *key), stream.key_slice[1]
+        for other in store.list_cursors():
+            part = other.slice_of(base)
+            if part is not None and part[1] != count:
                 raise ConfigError(
-                    f"{other!r} has a cursor in Kafka, and {name!r} has none, so changes would be published again; "
-                    "in exactly-once mode, the number of slices stays"
+                    f"{other.consumer!r} has a cursor in Kafka, and {name!r} has none, so changes would be published "
+                    "again; in exactly-once mode, the number of slices stays"
                 )
         kept = self._stores.scylla(key[0])
         try:

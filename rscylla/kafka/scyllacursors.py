@@ -12,7 +12,6 @@ import attrs
 from ..abc import CursorRecord, CursorStore, Membership
 from ..cdc.driver import ReadSession, Session, consistency_named
 from ..errors import ConfigError
-from ..reflex import slice_of
 from .properties import Properties
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def check_not_whole(whole: str, name: str, count: int, store: CursorStore) -> No
 def check_not_sliced(whole: str, store: CursorStore) -> None:
     """Raise ``ConfigError`` if slices of a group have cursors, and a process alone has none."""
     records: Sequence[CursorRecord] = getattr(store, "list_cursors", list)()
-    sliced = [r.consumer for r in records if r.cursor and slice_of(r.consumer)[0] == whole != r.consumer]
+    sliced = [r.consumer for r in records if r.cursor and r.consumer != whole and r.slice_of(whole)]
     if sliced and whole not in {r.consumer for r in records}:
         raise ConfigError(
             f"{sliced[0]!r}, of a group, has a cursor, and {whole!r} has none, so a process alone would not go on "

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from .. import _timeuuid as tu
-from .._slices import TOKENS, Slice, split_name
+from .._slices import TOKENS, Slice
 from ..abc import (
     CursorStore,
     JointPublisher,
@@ -467,8 +467,7 @@ class Snapshots:
     def _spec(self, stream: Stream, store: CursorStore, consumer: str, publisher: Publisher) -> Spec:
         messages = DebeziumMessages(self.properties, clock=stream.clock)
         told, source, name = self.on_progress, str(stream), snapshot_name(consumer)
-        if (sliced := split_name(consumer)) is not None:
-            source = slice_name(source, sliced[1].index, sliced[1].count)
+        source = slice_name(source, *stream.key_slice)
         done = meters_for(self.options.get("registry")).snapshot_done.labels(name)
 
         def progress(part: float, count: int) -> None:
@@ -523,9 +522,8 @@ def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -
         Others: as for opening the stream.
     """
     admin = admin_of(store)
-    names = [r.consumer for r in admin.list_cursors()]
-    slices = [n for n in names if (found := split_name(n)) is not None and found[0] == consumer]
-    working = slices or [n for n in names if n == consumer]
+    of_it = [(r.consumer, part) for r in admin.list_cursors() if (part := r.slice_of(consumer)) is not None]
+    working = [name for name, part in of_it if part[1] > 1] or [name for name, _ in of_it]
     if not working:
         raise ConfigError(f"the consumer {consumer!r} has no cursor yet, so there is nobody to ask; check its name")
     wanted = [snapshot_name(name) for name in working]

@@ -47,6 +47,7 @@ class Run:
     stage: str = "reset"
     begun: bool = False
     whole: str = attrs.field(kw_only=True)
+    key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True)
     client: StreamClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
     save_after: Callable[[str, Event], None] = attrs.field()
@@ -67,7 +68,8 @@ class Run:
     def of(cls, spec: Spec, stop: Stop) -> Run:
         """Return a run of *spec* that *stop* ends. Its ``end`` must be called."""
         inner = InnerStop(stop)
-        return cls(spec.name, spec.source, inner, spec.clock, spec.fate, spec.series, spec.store, whole=spec.whole)
+        given = spec.name, spec.source, inner, spec.clock, spec.fate, spec.series, spec.store
+        return cls(*given, whole=spec.whole, key_slice=spec.key_slice)
 
     def end(self) -> None:
         """Detach from the caller's stop, and set the run's own, so that nothing waits for this run any more."""

@@ -139,3 +139,8 @@ def checked_specs(who: str, specs: Sequence[Spec]) -> None:
     names = [spec.name for spec in specs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{who}: several specs are named "{twice[0]}" and would share a cursor; rename the consumers')
+    lanes = {f"{name}{FAST}": name for name in names}
+    for spec in specs:
+        consumer = lanes.get(spec.name)
+        if consumer is not None and getattr(spec.consumer, "lane_of", None) != consumer:
+            raise ConfigError(f'{who}: "{spec.name}" is the name of the fast lane of "{consumer}"; rename the consumer')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, Unpack
 
-from .._slices import Slice, split_lane, split_name
+from .._slices import Slice, split_name
 from ..abc import Consumer, CursorStore, StreamFunc
 from ..errors import ConfigError
 from ..options import StreamOption
@@ -31,23 +31,16 @@ def slice_name(consumer: str, index: int, count: int) -> str:
 
 
 def slice_of(name: str) -> tuple[str, int, int]:
-    """Return the consumer, the slice, and the number of slices that *name* stands for.
+    """Return the consumer, the slice, and the number of slices that *name* stands for if it is the name of a slice.
+
+    For people who have but a name. A consumer may be named like a slice of another: where the consumer, the group, or
+    the run is known, ask these, such as ``CursorRecord.slice_of``.
 
     >>> slice_of("billing[0/4]"), slice_of("billing")
     (('billing', 0, 4), ('billing', 0, 1))
     """
     found = split_name(name)
     return (name, 0, 1) if found is None else (found[0], found[1].index, found[1].count)
-
-
-def consumer_of(name: str) -> str:
-    """Return the name of the consumer whose slice, or lane of a slice, has *name*.
-
-    >>> consumer_of("billing[0/4]"), consumer_of("billing[0/4][fast]"), consumer_of("billing[fast]")
-    ('billing', 'billing', 'billing[fast]')
-    """
-    found = split_lane(name)
-    return name if found is None else found[0]
 
 
 def slice_specs(

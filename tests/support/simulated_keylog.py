@@ -25,7 +25,7 @@ from turns import Turns
 
 from cursorstore import ScyllaCursorStore, _cql, buffered, scylla
 from rscylla import LeaseLost, QueryTimeout, RscyllaError, Stopped, StreamLag
-from rscylla._slices import TOKENS, slice_at, split_lane
+from rscylla._slices import TOKENS, slice_at, split_name
 from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
 from rscylla.abc import flush_cursor
@@ -245,7 +245,7 @@ class Lane:
         self._turns: Turns = self._simulation.turns
         self._log: KeyLog = self._simulation.log
         self._ended = ended
-        split = split_lane(name)
+        split = split_name(name)
         assert split is not None
         self.key_slice = split[1]
         self.fence = process.membership.fence_of(name)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 from fake_scylla import FakeScylla
 from prometheus_client import CollectorRegistry, generate_latest
@@ -28,11 +29,11 @@ from rscylla._timeuuid import datetime_of
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent
-from rscylla.reflex import Consumer, Spec, slice_name
+from rscylla.reflex import Consumer, Spec, fast_and_sweep, slice_name
+from rscylla.reflex._spec import checked_specs
 from rscylla.reflex.service import Group, Restarts, Service, _slicekeeper, group_lanes
 from rscylla.reflex.service._lease import LeasedStop
 from rscylla.reflex.service._slicekeeper import SliceKeeper
-from rscylla.reflex.slices import consumer_of
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
 
@@ -809,9 +810,22 @@ def test_a_group_needs_functions(team: Team) -> None:
             Group(MemoryMembership("shop", team.table), *lanes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "consumer"),
-    [("a[1/4]", "a"), ("a[1/4][fast]", "a"), ("a", "a"), ("a[fast]", "a[fast]"), ("a[1/4][2/4]", "a[1/4]")],
-)
-def test_the_consumer_that_a_lane_is_of(name: str, consumer: str) -> None:
-    assert consumer_of(name) == consumer
+@pytest.mark.parametrize("consumer", ["a", "a[eu]", "a[fast]", "a[1/4]", "a[1/4][fast]"])
+@pytest.mark.parametrize("part", [(0, 1), (1, 4)])
+def test_a_lane_knows_what_it_is_a_part_of(team: Team, consumer: str, part: tuple[int, int]) -> None:
+    name = slice_name(consumer, *part)
+    lanes = fast_and_sweep(FakeStream([], supports_lag=True), team.store, RecordingConsumer(name))
+    found = [attrs.evolve(lane, key_slice=part) for lane in lanes]
+    assert [lane.name for lane in found] == [f"{name}[fast]", name]
+    assert [lane.whole for lane in found] == [consumer] * 2
+    assert [lane.part_of for lane in found] == [f"{consumer}[fast]", consumer]
+
+
+def test_a_consumer_does_not_take_the_cursor_of_the_fast_lane_of_another(team: Team) -> None:
+    membership = MemoryMembership("shop", team.table)
+    both = [group_lanes(name, Sliced(), team.store, RecordingConsumer) for name in ("a", "a[fast]")]
+    assert len(Group(membership, *both).lanes(1, 2)) == 2
+    with pytest.raises(ConfigError, match=r'"a\[fast\]" is the name of the fast lane of "a"; rename the consumer'):
+        checked_specs("Group", Group(membership, *both).lanes(0, 1))
+    lanes = fast_and_sweep(FakeStream([], supports_lag=True), team.store, RecordingConsumer("a"))
+    checked_specs("Group", tuple(lanes))
