@@ -304,10 +304,17 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
     views = session.rows(
         "SELECT base_table_name, view_name FROM system_schema.views WHERE keyspace_name = %s", (keyspace,), doing=doing
     )
+    indexes = session.rows(
+        "SELECT index_name, options FROM system_schema.indexes WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=doing,
+    )
     cdc = {name: text for name, text in options.items() if name != "enabled"}
     types = [repr(c.type) for c in columns if c.type.has_udt]
     tablets = _tablet_options(session, keyspace, table, doing)
-    told = cdc, found[table][3:], tablets, columns, types, dropped, [row for row in views if row[0] == table]
+    others = {name: text for name, text in (found[table][1] or {}).items() if name != "cdc"}
+    of_views = [row for row in views if row[0] == table]
+    told = cdc, others, found[table][3:], tablets, columns, types, dropped, of_views, indexes
     return LoggedTable(
         keyspace,
         table,
@@ -327,8 +334,14 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
     )
 
 
-_OPTIONS = "caching, comment, compaction, compression, default_time_to_live, gc_grace_seconds"
-"""Options of a table that an ALTER TABLE may change, besides those of CDC; it writes all of them again."""
+_OPTIONS = (
+    "bloom_filter_fp_chance, caching, comment, compaction, compression, crc_check_chance, default_time_to_live, "
+    "gc_grace_seconds, max_index_interval, memtable_flush_period_in_ms, min_index_interval, speculative_retry"
+)
+"""Options of a table that an ALTER TABLE may change, besides the ``extensions``; it writes all of them again.
+
+All versions of Scylla have these columns.
+"""
 
 
 def _tablet_options(session: ReadSession, keyspace: str, table: str, doing: str) -> list[Any]:

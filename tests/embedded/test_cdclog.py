@@ -13,7 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rscylla.embedded.cdclog import log as cdclog
-from rscylla.embedded.cdclog.log import altered_cdc_options, cdc_options, extension_bytes, log_columns, log_options
+from rscylla.embedded.cdclog.log import (
+    altered_cdc_options,
+    cdc_options,
+    extension_bytes,
+    log_columns,
+    log_options,
+    option_map,
+)
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError
 from rscylla.embedded.schema.tables import CdcOptions, Column
 from rscylla.embedded.storage.mutation import Bound, Cell, PartitionMutation, PlainRow, RowMutation
@@ -721,7 +728,7 @@ def test_alter_must_name_enabled() -> None:
 
 def test_the_stored_form_has_all_five_keys_in_order() -> None:
     """Read back the way the driver-side reader does: counts and lengths are little-endian."""
-    raw = extension_bytes(CdcOptions(enabled=True, preimage="full", delta="keys", ttl=7))
+    raw = extension_bytes(option_map(CdcOptions(enabled=True, preimage="full", delta="keys", ttl=7)))
     (count,) = struct.unpack_from("<I", raw)
     texts, offset = [], 4
     for _ in range(2 * count):

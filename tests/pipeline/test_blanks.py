@@ -149,6 +149,13 @@ def test_a_reader_that_may_go_on_while_cdc_is_off_has_the_gap_when_it_may_not(sh
         ["WITH cdc = {'enabled': true, 'preimage': true}"],
         ["WITH comment = 'mine'", "WITH gc_grace_seconds = 7"],
         ["WITH compaction = {'class': 'SizeTieredCompactionStrategy'}"],
+        ["WITH speculative_retry = 'none'"],
+        ["WITH bloom_filter_fp_chance = 0.5"],
+        ["WITH crc_check_chance = 0.5"],
+        ["WITH max_index_interval = 4096 AND min_index_interval = 256"],
+        ["WITH memtable_flush_period_in_ms = 70000"],
+        ["WITH tombstone_gc = {'mode': 'immediate'}"],
+        ["WITH paxos_grace_seconds = 5"],
     ],
 )
 def test_other_alterations_are_no_gap(shop: Shop, what: list[str]) -> None:

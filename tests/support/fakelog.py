@@ -288,7 +288,7 @@ class FakeLog:
             return list(self.dropped)
         if cql.startswith("SELECT table_name, id, toUnixTimestamp(now()), WRITETIME"):
             return [(row[0], row[1], self.clock.now_us() // 1000, row[3]) for row in self._tables(given)]
-        if "FROM system_schema.views" in cql or "FROM system_schema.scylla_tables" in cql:
+        if any(f"FROM system_schema.{name}" in cql for name in ("views", "indexes", "scylla_tables")):
             return []
         if "FROM system_schema.tables" in cql:
             return self._tables(given)

@@ -76,13 +76,12 @@ def option_map(options: CdcOptions) -> dict[str, str]:
     }
 
 
-def extension_bytes(options: CdcOptions) -> bytes:
-    """Return the value of ``extensions['cdc']`` in ``system_schema.tables``.
+def extension_bytes(entries: Mapping[str, str]) -> bytes:
+    """Return a map of options as ``extensions`` of ``system_schema.tables`` has it; that of CDC is ``option_map``.
 
     A little-endian uint32 count, then for each entry the key and the value, each behind its uint32 length.
     Source: Scylla ``serializer_impl.hh``.
     """
-    entries = option_map(options)
     out = [_UINT32.pack(len(entries))]
     for pair in entries.items():
         for text in pair:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from ..cdclog.log import extension_bytes
+from ..cdclog.options import extension_bytes, option_map
 from ..cluster.descriptions import LEGACY_TABLE, V2_TABLES
 from ..cluster.generation import Generation
 from ..cluster.topology import Cluster, Node
+from ..schema.properties import DEFAULTS
 from ..schema.tables import Keyspace, Schema, TableSchema
 from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RowMutation
 from ..storage.packed import PackedPartition, join_row
@@ -274,7 +275,12 @@ class SystemTables:
     def _tables(self, node: Node) -> Iterator[SystemRow]:
         for table in self._all_tables():
             # Here, not in scylla_tables.cdc, which is always null: CDC libraries look for the options under this key.
-            extensions = {} if table.cdc is None else {"cdc": extension_bytes(table.cdc)}
+            extensions = {} if table.cdc is None else {"cdc": extension_bytes(option_map(table.cdc))}
+            # So has Scylla options that Cassandra does not know, once a table was given them.
+            if (collected := table.options.get("tombstone_gc", DEFAULTS["tombstone_gc"])) != DEFAULTS["tombstone_gc"]:
+                extensions["tombstone_gc"] = extension_bytes(collected)
+            if "paxos_grace_seconds" in table.options:
+                extensions["paxos_grace_seconds"] = int(table.options["paxos_grace_seconds"]).to_bytes(4, "little")
             yield {
                 "dclocal_read_repair_chance": 0.0,
                 "read_repair_chance": 0.0,
