@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from ... import _timeuuid as tu
 from ...cdc.windowing import Window
@@ -19,7 +19,7 @@ from ..shape import ColumnShape, Shape
 from .cells import cell_names, quoted, udt_fields, with_columns
 from .latest import NEVER, is_static, with_partition
 
-__all__ = ["added_fields", "changes_after", "check_begins", "check_same_log", "purged", "shape_json", "shape_of"]
+__all__ = ["changes_after", "check_begins", "check_same_log", "purged", "shape_json", "shape_of"]
 
 
 def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape, name: str) -> DataFrame | None:
@@ -78,46 +78,6 @@ def check_same_log(cursor: str, other: str, name: str) -> None:
 def _is_next_generation(start: EventID, at: EventID) -> bool:
     """Whether the two adjoin; a generation ends where the next one starts."""
     return start.exact_us == at.exact_us and not start.is_row
-
-
-def added_fields(path: str, known: DataType, wanted: DataType, table: str) -> list[tuple[str, DataType]]:
-    """Return the fields, with their paths, that a type has in addition: those added to a UDT.
-
-    Args:
-        path: the name of the column.
-        table: that of the table, for errors.
-
-    Raises:
-        ConfigError: the types differ in another way.
-    """
-
-    def within(at: str, known: DataType, wanted: DataType) -> Iterator[tuple[str, DataType]]:
-        if isinstance(known, StructType) and isinstance(wanted, StructType):
-            fields = {f.name: f.dataType for f in known.fields}
-            if set(fields) <= set(wanted.names):
-                for field in wanted.fields:
-                    here = f"{at}.{quoted(field.name)}"
-                    if field.name in fields:
-                        yield from within(here, fields[field.name], field.dataType)
-                    else:
-                        yield here, field.dataType
-                return
-        elif isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
-            yield from within(f"{at}.element", known.elementType, wanted.elementType)
-            return
-        elif isinstance(known, MapType) and isinstance(wanted, MapType):
-            yield from within(f"{at}.key", known.keyType, wanted.keyType)
-            yield from within(f"{at}.value", known.valueType, wanted.valueType)
-            return
-        if known.simpleString() != wanted.simpleString():
-            numbers = isinstance(known, DecimalType) or isinstance(wanted, DecimalType)
-            cause = "set the options decimalAs and varintAs as they were before, or " if numbers else ""
-            raise ConfigError(
-                f"the column {path!r} of the table {table} has values of the type {known.simpleString()}, and not "
-                f"{wanted.simpleString()}; {cause}check that it belongs to the same base table, or create it again"
-            )
-
-    return list(within(quoted(path), known, wanted))
 
 
 def shape_json(shape: Shape) -> list[dict[str, Any]]:

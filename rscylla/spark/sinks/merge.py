@@ -24,17 +24,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
-    DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegralType,
-    MapType,
     StringType,
-    StructType,
     TimestampType,
 )
 
@@ -43,7 +39,7 @@ from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ...options import aware_us
 from ..formats import missing_format
-from ..pipeline.cells import added_again, cells_of, quoted, with_all_columns, without
+from ..pipeline.cells import cells_of, quoted, with_all_columns, without
 from ..pipeline.files import Directory, has_files, path_of
 from ..pipeline.latest import live_rows, second_of
 from ..pipeline.merging import (
@@ -55,15 +51,15 @@ from ..pipeline.merging import (
     keys_within,
     merge_source,
     same_key,
-    stored_type,
     table_schema,
 )
-from ..pipeline.tables import added_fields, changes_after, check_begins, shape_json, shape_of
+from ..pipeline.tables import changes_after, check_begins, shape_json, shape_of
 from ..settings import planned_quickly
 from ..shape import Shape
 from ..windowing import Window
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, listing, of_property, text, to_property
 from .names import TableName
+from .widening import MAPPING, needs_mapping, widen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,11 +91,6 @@ _SHAPE = "rscylla.shape."
 _SOURCE = "cdc_source"
 _SAVED = timedelta(days=1)
 """How much older than the newest commit the cursor in the property may be; for tables whose history has expired."""
-
-_MAPPED_NAMES = frozenset(" ,;{}()\n\t=")
-"""Characters in names of columns for which Delta Lake must map them."""
-
-_MAPPING = ("delta.columnMapping.mode", "name")
 
 
 def _listed(method: Callable[Concatenate[MergeTable, P], T]) -> Callable[Concatenate[MergeTable, P], T]:
@@ -185,7 +176,7 @@ class MergeTable:
             self._create(shape)
         log = self._log()
         self._cluster(shape, log)
-        self._widen(shape, log)
+        widen(self._spark, self._name, shape, log)
         self._commit(cells, shape, log, snapshot.cursor, snapshot.left_out)
 
     @_listed
@@ -218,7 +209,7 @@ class MergeTable:
         else:
             check_begins(window, str(self._name))
             self._cluster(shape, log)
-        self._widen(shape, log)
+        widen(self._spark, self._name, shape, log)
         self._commit(cells_of(changes, shape), shape, log, window.end, left_out, whole=whole)
         return True
 
@@ -406,8 +397,8 @@ class MergeTable:
         properties = {"rscylla.version": VERSION, "rscylla.id": uuid4().hex, "rscylla.format": using}
         if using == "delta":
             shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
-        if using == "delta" and any(_MAPPED_NAMES & set(name) for name in schema.names):
-            properties |= dict([_MAPPING])
+        if using == "delta" and any(needs_mapping(f.name, f.dataType) for f in schema.fields):
+            properties |= dict([MAPPING])
         writer = self._spark.createDataFrame([], schema).writeTo(self._name.sql).using(self._using)
         for name, value in (self._extra | properties).items():
             writer = writer.tableProperty(name, value)
@@ -432,34 +423,6 @@ class MergeTable:
         clustered = [quoted(c.name) for c in shape.partition if isinstance(c.type, _CLUSTERED)]
         if log.properties.get("rscylla.format") == "delta" and clustered:
             self._spark.sql(f"ALTER TABLE {self._name.sql} CLUSTER BY ({', '.join(clustered[:4])})")
-
-    def _widen(self, shape: Shape, log: CommitLog) -> None:
-        """Give the table the columns of *shape*; those dropped from the base table stay, and become null.
-
-        A column that was dropped from the base table, and added again with another type, or with a name that differs in
-        case only, is a new one here, too.
-        """
-        of_format = log.properties.get("rscylla.format", "")
-        if of_format == "delta":
-            shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
-        known = {f.name: f.dataType for f in self._spark.table(self._name.sql).schema.fields}
-        wanted = {f.name: stored_type(f.dataType, of_format) for f in table_schema(shape).fields}
-        other = [n for n in wanted if n in known and known[n].simpleString() != wanted[n].simpleString()]
-        again = added_again(shape)
-        grown: list[tuple[str, DataType]] = []
-        for name in other:
-            if name not in again:
-                grown += added_fields(name, known[name], wanted[name], str(self._name))
-        in_other_case = {n.lower(): n for n in known.keys() - wanted.keys()}
-        renamed = [in_other_case[n.lower()] for n in wanted if n not in known and n.lower() in in_other_case]
-        if dropped := [n for n in other if n in again] + renamed:
-            if of_format == "delta":
-                self._set(dict([_MAPPING]))
-            self._spark.sql(f"ALTER TABLE {self._name.sql} DROP COLUMNS ({', '.join(map(quoted, dropped))})")
-        added = [(quoted(n), t) for n, t in wanted.items() if n not in known or n in dropped] + grown
-        if added:
-            columns = ", ".join(f"{name} {ddl(type_)}" for name, type_ in added)
-            self._spark.sql(f"ALTER TABLE {self._name.sql} ADD COLUMNS ({columns})")
 
     def _set(self, properties: Mapping[str, str], log: CommitLog | None = None, state: State | None = None) -> None:
         """Set *properties* in one commit, which carries *state*."""
@@ -548,16 +511,3 @@ def is_old(stored: State | None, state: State) -> bool:
         return True
     ends = [EventID.parse(s.cursor).exact_us for s in (stored, state)]
     return stored.shape != state.shape or ends[1] - ends[0] > _SAVED // timedelta(microseconds=1)
-
-
-def ddl(type_: DataType) -> str:
-    """Return *type_* as SQL, with the names of fields in quotes."""
-    match type_:
-        case StructType():
-            return f"struct<{', '.join(f'{quoted(f.name)}: {ddl(f.dataType)}' for f in type_.fields)}>"
-        case ArrayType():
-            return f"array<{ddl(type_.elementType)}>"
-        case MapType():
-            return f"map<{ddl(type_.keyType)}, {ddl(type_.valueType)}>"
-        case _:
-            return str(type_.simpleString())
