@@ -137,7 +137,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.embedded": (),
     "rscylla.testing": (*GROUND, "cursorstore", "rscylla.embedded.clock"),
     "rscylla.testing.eventcontracts": (*GROUND, "rscylla.eventsourcing"),
-    "rscylla.testing.plugin": ("rscylla.testing", "rscylla.embedded"),
     "rscylla.cli": ("rscylla", "cursorstore"),
     "rscylla.__main__": ("rscylla.cli",),
     "rscylla": (*GROUND, "rscylla.cdc", "rscylla.reflex"),

@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Run:
     def pytest_on(text: str, *options: str, name: str = "test_it.py", found: bool = False) -> Ran:
         (tmp_path / name).write_text(text)
         found = found and INSTALLED
-        plugin = [] if found else ["-p", "rscylla.testing.plugin"]
+        plugin = [] if found else ["-p", "pytest_rscylla"]
         command = [
             sys.executable,
             "-m",
@@ -130,6 +130,36 @@ def test_a_marker_passes_arguments_to_the_server(run: Run, scope: str) -> None:
     assert ran.code == 0, ran.out
 
 
+BELOW = """
+import pytest
+
+@pytest.mark.embedded_scylla(nodes=2)
+def test_two_nodes(embedded_scylla):
+    pass
+
+@pytest.mark.embedded_scylla(nodes=3)
+class TestThree:
+    def test_three_nodes(self, scylla_session):
+        pass
+
+@pytest.mark.embedded_scylla(nodes=9)
+def test_without_a_server():
+    pass
+"""
+
+
+@pytest.mark.parametrize("scope", ["class", "module", "package", "session"])
+def test_a_marker_below_the_scope_is_an_error_and_not_ignored(run: Run, scope: str) -> None:
+    ran = run(BELOW, "--strict-markers", "--embedded-scylla-scope", scope)
+    assert ran.code == 4
+    assert (
+        f"test_it.py::test_two_nodes: its marker embedded_scylla is not that of its server, whose scope is {scope}; "
+        f"put the marker on the {scope}, or use --embedded-scylla-scope function"
+    ) in ran.out
+    assert ("TestThree" in ran.out) == (scope != "class")
+    assert "test_without_a_server" not in ran.out
+
+
 AWAITED = """
 from datetime import timedelta
 from cursorstore import MemoryCursorStore
@@ -154,7 +184,7 @@ def test_await_cursor_fails_when_the_time_is_over(run: Run) -> None:
 
 @pytest.mark.slow
 def test_nothing_of_the_server_is_loaded_for_those_who_do_not_ask(run: Run) -> None:
-    heavy = ("rscylla.embedded.facade", "lark", "sortedcontainers", "typer", "rich")
+    heavy = ("rscylla", "cassandra", "numpy", "lark", "sortedcontainers", "typer", "rich")
     ran = run(f"import sys\n\ndef test_light():\n    assert not set({heavy!r}) & set(sys.modules)\n", found=True)
     assert ran.code == 0, ran.out
 
