@@ -42,7 +42,8 @@ class LaneWork:
     """What a lane does in one run: it applies events, and its thread scans for the build that is being made.
 
     Args:
-        part: the slice of the aggregates that the lane reads.
+        part: the slice of the aggregates that the lane reads. A lane that is not named after it scans all of them, for
+            nothing tells which lanes have the rest.
         stop: of the run, so of the lease that the lane runs under: checked right before each write.
     """
 
@@ -54,7 +55,7 @@ class LaneWork:
         self._projection = projector.projection
         self._applier = projector.applier
         self._lane = lane
-        self._slice = part
+        self._slice = Slice(0, 1) if part.whole(lane) is None else part
         self._stop = Stop()
         self._guard = threading.Lock()  # of the fields below
         self._built = Built()
@@ -220,7 +221,7 @@ class LaneWork:
 
     def _part(self) -> TokenRange:
         """Return the tokens of the lane's aggregates."""
-        return TokenRange() if self._slice.count == 1 else tokens_of(self._slice)
+        return tokens_of(self._slice)
 
     def _rest(self, built: Built) -> TokenRange:
         part = self._part()
@@ -231,9 +232,7 @@ class LaneWork:
 
     def _all_scanned(self, built: Built) -> bool:
         """Return whether all lanes that share the work with this one have scanned their parts."""
-        consumer, count = self._slice.whole(self._lane), self._slice.count
-        if consumer is None or count == 1:  # one that is not named after its slice shares the work with none
-            return self._is_scanned(built)
+        consumer, count = self._slice.whole(self._lane) or "", self._slice.count
         lanes = (Slice(index, count) for index in range(count))
         return all(built.rest.get(each.name(consumer)) == tokens_of(each).high for each in lanes)
 

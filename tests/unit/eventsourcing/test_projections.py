@@ -42,16 +42,19 @@ class Running:
         )
         self.cursors = MemoryCursorStore()
         self.registry = CollectorRegistry()
+        self.name: str | None = None
+        self.key_slice = 0, 1
         self._stop: Stop | None = None
         self._thread: threading.Thread | None = None
         self.errors: list[Exception] = []
 
     def consumer(self) -> Any:
-        return self.projector.consumer(registry=self.registry)
+        return self.projector.consumer(self.name, registry=self.registry)
 
     def start(self, wrap: Any = lambda consumer: consumer) -> None:
         self._stop = Stop()
-        spec = rscylla.Spec(self.stream, self.cursors, wrap(self.consumer()), registry=self.registry)
+        given = {"registry": self.registry, "key_slice": self.key_slice}
+        spec = rscylla.Spec(self.stream, self.cursors, wrap(self.consumer()), **given)  # type: ignore[arg-type]
         pauses = rscylla.Backoff(initial=timedelta(milliseconds=1), maximum=SOON)
         self._failed: list[Exception] = []
 
@@ -112,6 +115,19 @@ def test_a_new_projection_has_what_happened_before_the_stream_begins(shop: Shop,
     running.start()
     running.await_built(1)
     assert running.totals() == {"a": 3, "b": 5}
+
+
+@pytest.mark.parametrize(("name", "key_slice"), [("totals[0/2]", (0, 1)), ("totals", (0, 2)), ("totals-0", (0, 2))])
+def test_a_build_is_active_when_all_is_scanned_however_the_consumer_is_named(
+    shop: Shop, running: Running, name: str, key_slice: tuple[int, int]
+) -> None:
+    keys = [f"k{n}" for n in range(16)]
+    for key in keys:
+        shop.add(key, 1, told=False)
+    running.name, running.key_slice = name, key_slice
+    running.start()
+    running.await_built(1)
+    assert running.totals() == dict.fromkeys(keys, 1)
 
 
 def test_the_scan_begins_after_the_stream_was_opened_at_its_head(shop: Shop) -> None:
