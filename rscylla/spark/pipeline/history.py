@@ -14,6 +14,7 @@ from ..settings import without_call_sites
 from ..shape import ColumnShape, Shape
 from .cells import cells_of, grouped, identities, merged_columns, named, quoted, winners
 from .folding import FIRST, Elements, Fold
+from .inarrow import map_in_arrow
 from .latest import NEVER, is_static, range_deleted, row_values, second_of
 
 __all__ = ["history"]
@@ -87,7 +88,7 @@ def _states(moments: DataFrame, shape: Shape, in_time: WindowSpec) -> DataFrame:
     ]
     # A window leaves the moments of a row together, in order.
     states = states.withColumn(FIRST, F.row_number().over(in_time) == 1)
-    states = states.mapInArrow(Fold(tuple(folded)), states.schema)
+    states = map_in_arrow(states, Fold(tuple(folded)), states.schema)
     names = {f"cdc$elements_{c.name}": c for c in collections}
     return states.withColumns({name: winners(F.col(quoted(name)), c) for name, c in names.items()})
 

@@ -20,6 +20,7 @@ from ...errors import ConfigError, TableNotFound
 from ..optionnames import of_sink
 from ..options import Connection, Options
 from ..pipeline.cells import quoted
+from ..pipeline.inarrow import map_in_arrow
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
 from ..shape import Shape
@@ -86,7 +87,8 @@ class ScyllaTable:
         writer = ChangesWriter(self._options.connection, self._options.keyspace, self._options.table, shape)
         columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
         time = F.unix_micros("cdc_timestamp").alias("cdc_timestamp")
-        counts = changes.select(*(F.col(quoted(n)) for n in columns), time).mapInArrow(writer, "written bigint")
+        given = changes.select(*(F.col(quoted(n)) for n in columns), time)
+        counts = map_in_arrow(given, writer, "written bigint")
         # Without any row, the sum is null.
         return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 

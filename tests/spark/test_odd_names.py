@@ -1,0 +1,131 @@
+"""Every place where a name goes to Spark or Arrow takes any name of CQL, at any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_history as h
+from odd_names import ODD_NAMES
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import spark as rs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning"),
+    pytest.mark.usefixtures("not_compiled"),
+]
+
+NO_LAG = rscylla.StreamLag(milliseconds=0)
+READ = {"consistency": "ONE"}
+KEYS = ("two words", "a.b", "a`b", 'q"q', "{c}")
+"""Names of two columns of the partition key and three of the clustering key; some are fields, too."""
+TYPES = {"frozen": "frozen<odd>", "whole": "odd", "l": "list<frozen<odd>>", "m": "map<frozen<odd>, frozen<odd>>"}
+
+
+def q(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Odd:
+    """A table with odd names in every place: keys, static and regular columns, and fields of types at any depth."""
+
+    def __init__(self, session: Any, keyspace: str) -> None:
+        self.session, self.keyspace = session, keyspace
+        values = [f"{q(f'{n}{i}')} int" for i, n in enumerate(ODD_NAMES)]
+        fields = ", ".join(f"{q(n)} int" for n in ODD_NAMES)
+        columns = ", ".join([*(f"{q(n)} int" for n in KEYS), '"s t" int static', *values])
+        odd = ", ".join(f"{n} {type_}" for n, type_ in TYPES.items())
+        key = f"({q(KEYS[0])}, {q(KEYS[1])}), {', '.join(map(q, KEYS[2:]))}"
+        session.execute(f"CREATE TYPE {keyspace}.odd ({fields})")
+        for table, options in (("t", "WITH cdc = {'enabled': true}"), ("copied", "")):
+            session.execute(f"CREATE TABLE {keyspace}.{table} ({columns}, {odd}, PRIMARY KEY ({key})) {options}")
+        self.columns = [*(q(f"{n}{i}") for i, n in enumerate(ODD_NAMES))]
+
+    def write(self, number: int) -> None:
+        """Insert a row, and delete a range of others."""
+        key = ", ".join(map(q, KEYS))
+        field = "{" + ", ".join(f"{q(n)}: {number + i}" for i, n in enumerate(ODD_NAMES)) + "}"
+        given = [field, field, f"[{field}]", f"{{{field}: {field}}}"]
+        self.session.execute(
+            f'INSERT INTO {self.keyspace}.t ({key}, "s t", {", ".join([*self.columns, *TYPES])}) VALUES '
+            f"(1, 1, {number}, 1, 1, {number}, {', '.join([str(number)] * len(self.columns) + given)})"
+        )
+        self.session.execute(
+            f"DELETE FROM {self.keyspace}.t WHERE {q(KEYS[0])} = 1 AND {q(KEYS[1])} = 1 AND {q(KEYS[2])} < {number - 1}"
+        )
+
+    def apply(self, spark: SparkSession, table: Any, store: MemoryCursorStore) -> None:
+        h.passed(rscylla.SystemClock().now_us() + 1000)
+        stream = rscylla.NewStream(self.session, self.keyspace, "t", consistency="ONE")
+        until = rscylla.StreamUntil(datetime.now(UTC))
+        for window, changes in rs.windows(spark, stream, store, "odd", NO_LAG, until, read=READ):
+            rs.apply_changes(changes, table, window=window)
+
+
+def shown(frame: DataFrame) -> list[str]:
+    """Return rows by column; struct fields by name."""
+    return sorted(repr(sorted(row.items())) for row in frame.toArrow().to_pylist())
+
+
+@pytest.fixture
+def odd(session: Any, vnodes: str) -> Odd:
+    return Odd(session, vnodes)
+
+
+def test_changes_versions_files_and_snapshots_take_any_name(
+    spark: SparkSession, odd: Odd, options: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    table, store = rs.ParquetTable(spark, str(tmp_path / "t")), MemoryCursorStore()
+    for number in range(3):
+        odd.write(number)
+        odd.apply(spark, table, store)
+    given = options(odd.keyspace, "t")
+    changes = spark.read.format("scylla-cdc").options(**given).load()
+    want = shown(rs.latest(changes))
+    assert len(want) == 2
+    assert all(repr(name) in want[1] for name in ODD_NAMES)
+    assert shown(table.rows()) == want
+    assert shown(rs.history(changes).where("is_current").drop("valid_from", "valid_to", "is_current")) == want
+    stream = rscylla.NewStream(odd.session, odd.keyspace, "t", consistency="ONE")
+    rows = rs.snapshot(spark, stream, NO_LAG, read=READ).rows
+    assert [row.replace(", ('l', ", "") for row in shown(rows.drop("l"))] == [
+        row.replace(", ('l', ", "") for row in shown(rs.latest(changes).drop("l"))
+    ]
+    for mode in ("log", "events"):
+        assert spark.read.format("scylla-cdc").options(**given, mode=mode).load().count() >= 6
+
+
+def test_changes_of_any_names_are_written_back(
+    spark: SparkSession, odd: Odd, options: Callable[..., dict[str, str]]
+) -> None:
+    odd.write(1)
+    odd.write(2)
+    changes = spark.read.format("scylla-cdc").options(**options(odd.keyspace, "t")).load()
+    given = {n: v for n, v in options(odd.keyspace, "copied").items() if n != "lag"}
+    assert rs.ScyllaTable(given).write(changes) == changes.count()
+    both = [odd.session.execute(f"SELECT * FROM {odd.keyspace}.{t}").all() for t in ("t", "copied")]
+    assert repr(both[0]) == repr(both[1])
+    assert len(both[0]) == 2
+
+
+def test_arrow_takes_any_name(odd: Odd) -> None:
+    odd.write(1)
+    h.passed(rscylla.SystemClock().now_us() + 1000)
+    stream = rscylla.NewStream(odd.session, odd.keyspace, "t", consistency="ONE")
+    for mode in ("changes", "log", "events"):
+        windows = rscylla.windows_as_arrow(
+            stream, MemoryCursorStore(), mode, NO_LAG, rscylla.StreamUntil(datetime.now(UTC)), mode=mode
+        )
+        rows = [row for _, part in windows for row in part.table().to_pylist()]
+        assert len(rows) >= 2
+        if mode == "changes":
+            (written,) = [row["cdc_values"]["frozen"] for row in rows if row["cdc_values"]["frozen"] is not None]
+            assert written == {n: i + 1 for i, n in enumerate(ODD_NAMES)}
