@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -43,6 +44,9 @@ DEFAULTS: Final[dict[str, Any]] = {
 IDLE_S: Final = 1.0
 BUSY_S: Final = 0.02
 """How often a thread looks for acknowledgements, while none and while some are missing. Those who publish look, too."""
+
+ASK_S: Final = 1.0
+"""How long the thread waits for brokers that did not answer before, while no record does."""
 
 APART_S: Final = 60.0
 """For at least so long after a refusal, each record is in a request of its own, so that the broker judges it alone."""
@@ -372,6 +376,7 @@ class KafkaPublisher:
             self._renew()
             self._rejoin()
             self._serve(self._producer, 0)
+            self._ask()
             self._drop_old()
             if len(self._producer) or self._old:
                 self._ended.wait(BUSY_S)
@@ -379,6 +384,13 @@ class KafkaPublisher:
                 self._wanted = wanted = Stop()
                 if not len(self._producer) and not self._ended.is_set():
                     wanted.wait(IDLE_S)
+
+    def _ask(self) -> None:
+        """Look whether brokers that did not answer do so now. If records wait, the answer to these will tell."""
+        if self._trouble and not len(self._producer):
+            with suppress(KafkaException):
+                self._producer.list_topics(timeout=ASK_S)
+                self.delivered()
 
     def _drop_old(self) -> None:
         """Run the callbacks of producers that ended, and let go of those that have no more."""

@@ -78,6 +78,15 @@ def test_brokers_that_are_down_are_waited_for(kafka: MockKafka, publisher: Kafka
     assert [m.value for m in kafka.read("t")] == [b"1", b"2"]
 
 
+def test_brokers_that_answer_again_are_no_trouble_although_no_record_is_published(
+    kafka: MockKafka, publisher: KafkaPublisher
+) -> None:
+    kafka.down()
+    eventually(publisher.trouble, LONG_S)
+    kafka.up()
+    eventually(lambda: publisher.trouble() == "", LONG_S)
+
+
 def test_what_passes_is_retried_in_order(kafka: MockKafka, publisher: KafkaPublisher) -> None:
     passing = [KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_LEADER_FOR_PARTITION]
     kafka.create("t", 1)
