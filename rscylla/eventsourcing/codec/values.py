@@ -31,9 +31,12 @@ _LISTS = (list, tuple, deque)
 def difference(one: Any, other: Any, path: str = "") -> str:
     """Return where *other* is not the same as *one*, and "" if it is: equal, of the same types at any depth.
 
-    The text has names of fields and of types, and no value.
+    An int that was read as an equal float is the same: it is a legal value where a float is declared. The text has
+    names of fields and of types, and no value.
     """
     cls = type(one)
+    if cls is int and type(other) is float:
+        return "" if one == other else _changed(path)
     if cls is not type(other) and not _is_stand_in(cls, other):
         return f"{path or 'it'} would be of type {type(other).__name__} instead of {cls.__name__}"
     if isinstance(one, Enum):

@@ -226,7 +226,7 @@ def test_a_name_in_a_type_that_is_not_known_is_refused_when_it_is_registered() -
     [
         (int, True, "cause"),
         (bool, 1, "cause"),
-        (float, 1, "float instead of int"),
+        (float, 2**53 + 1, "another value"),
         (date, AT, "cause"),
         (str, Sku("a"), "str instead of Sku"),
         (str, None, "cause"),
@@ -257,6 +257,14 @@ def test_a_value_that_would_come_back_as_another_is_refused_before_it_is_stored(
 ) -> None:
     with pytest.raises(ConfigError, match=where):
         stored(kind, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(float, 5), (float | None, 5), (list[float], [1, 2.5]), (dict[str, float], {"a": 2}), (float, -(2**60))],
+)
+def test_an_int_is_a_legal_value_where_a_float_is_declared(kind: Any, value: Any) -> None:
+    assert stored(kind, value) == value
 
 
 def test_what_is_not_in_a_field_that_is_stored_is_not_lost_in_silence() -> None:
