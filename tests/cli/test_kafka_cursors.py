@@ -88,7 +88,7 @@ def test_a_snapshot_is_requested_where_the_connector_looks(
     ran = operator("kafka", "snapshot", shop.orders, "--reason", "a new search index", "--json")
     name = f"{operator.consumer}/snapshot"
     assert (ran.code, ran.objects) == (0, [{"snapshot": name}])
-    assert fenced == [f"rscylla-rscylla_cursors-{operator.consumer}"]  # that of the lane, which then looks again
+    assert fenced == [f"rscylla-rscylla_cursors/{operator.consumer}"]  # that of the lane, which then looks again
     kept = {r["consumer"]: r["reason"] for r in operator("cursor", "list", "--json").objects}
     assert kept == {operator.consumer: "", name: "a new search index"}
 

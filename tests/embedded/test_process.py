@@ -93,6 +93,7 @@ def test_a_process_has_the_options_that_it_is_given(tmp_path: Path) -> None:
         "version": "4.4",
         "data_dir": tmp_path,
         "fsync": True,
+        "skip_broken": True,
         "compact_bytes": 1000,
         "shard_aware": False,
         "shard_aware_port": 19042,

@@ -478,7 +478,7 @@ class Process:
         return [Spec(unused, unused, consumer, StreamLag(seconds=30), registry=CollectorRegistry())]
 
     def _hire(self, spec: Spec, _excused: object) -> Any:
-        lane = Lane(self, spec.name, lambda: self._inbox.put(lambda: self.work.ended(lane)))  # type: ignore[arg-type]
+        lane = Lane(self, spec, lambda: self._inbox.put(lambda: self.work.ended(lane)))  # type: ignore[arg-type]
         self.lanes.append(lane)
         return lane
 

@@ -237,8 +237,9 @@ def key_of(cursor: str) -> tuple[int, bytes]:
 class Lane:
     """Runs the consumer of a slice, again and again until it is stopped."""
 
-    def __init__(self, process: Any, name: str, ended: Callable[[], None]) -> None:
-        self.name = name
+    def __init__(self, process: Any, spec: Any, ended: Callable[[], None]) -> None:
+        self.spec = spec
+        self.name = name = spec.name
         self.alive = False
         self._process = process
         self._simulation = process.simulation

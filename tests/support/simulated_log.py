@@ -24,7 +24,7 @@ __all__ = ["LIFE_KINDS", "LogLife", "Watched", "is_eventful"]
 
 LIFE_KINDS = (
     *("recreated", "recreated_while_reading", "told_recreated", "cursor_resets", "on_expired_oldest"),
-    *("ttl_longer", "ttl_shorter", "cdc_off", "cdc_on", "unlogged", "told_expired", "expired"),
+    *("ttl_longer", "ttl_shorter", "cdc_off", "cdc_on", "unlogged", "told_expired", "told_off", "expired"),
     *("starts_ahead", "passed_over", "announced_late"),
 )
 """What has to happen at least once over many seeds."""
@@ -333,13 +333,20 @@ class LogLife:
         elif isinstance(error, rscylla.CursorExpired):
             self._check_expired(error, self.readings[name].guessed)
             self._happened("told_expired")
+        elif isinstance(error, rscylla.CDCDisabled):
+            self._simulation.claim(self._is_off, f"CDC is on: {error}")
+            self._happened("told_off")
         else:
             return False
         return True
 
+    @property
+    def _is_off(self) -> bool:
+        return not self._ttls[-1][1]
+
     def mend(self, name: str) -> None:
-        """Do what an operator does who was told."""
-        if self._dice.random() < 0.5:
+        """Do what an operator does who was told. While CDC is off, a reset alone is told the same again."""
+        if not self._is_off and self._dice.random() < 0.5:
             self.reset(name, "")
             self._happened("cursor_resets")
         else:
@@ -358,6 +365,12 @@ class LogLife:
             and since_us - UNSURE_US <= from_us <= until_us + UNSURE_US
             and from_us + ttl_s * 1_000_000 <= now_us + UNSURE_US
             for since_us, until_us, ttl_s in (*spans, *([guessed] if guessed else []))
+        )
+        # Nothing is written to the log while CDC is off.
+        until_us = NEVER_US if error.gap_to is None else (error.gap_to - EPOCH) // timedelta(microseconds=1)
+        expired = expired or any(
+            not ttl_s and since_us - UNSURE_US <= until_us and from_us <= end_us + UNSURE_US
+            for since_us, end_us, ttl_s in spans
         )
         # The stream sets of tablets go by the TTL of now, with the rows in them.
         expired = expired or (self._simulation.model == "tablets" and len(self._ttls) > 1)
