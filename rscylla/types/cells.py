@@ -80,17 +80,19 @@ def sized_of(cells: Iterable[bytes | None]) -> bytes:
 def vector_cells(width: int | None, size: int) -> Callable[[bytes], list[bytes | None]]:
     """Return the function that splits a vector of *size* elements of *width* bytes; None: its size precedes each.
 
+    Empty bytes are an empty value, as of a collection.
+
     Raises (the function):
         ValueError: the bytes are no vector of so many elements.
     """
 
     def split(raw: bytes) -> list[bytes | None]:
         if width is not None:
-            if len(raw) != size * width:
+            if raw and len(raw) != size * width:
                 raise ValueError(NOT_SO_MANY)
             return [raw[at : at + width] for at in range(0, len(raw), width)]
         cells = _vector_cells(raw)
-        if len(cells) != size:
+        if raw and len(cells) != size:
             raise ValueError(NOT_SO_MANY)
         return cells
 

@@ -566,6 +566,8 @@ cdef class Vector(Decoder):
         cdef const char* end = data + size
         cdef Cell cell
         cdef list found = []
+        if size == 0:
+            return found
         if self.width and size != self.count * self.width:
             fail_elements()
         while at < end:
@@ -1275,6 +1277,8 @@ cdef int64_t elements_in(const Conversion* how, Cell cell) except -1 nogil:
         if walk.said < 0 or walk.said * 4 > walk.end - walk.at:
             fail_count()
         return walk.said
+    if cell.size == 0:
+        return 0
     if how.width:
         if cell.size != how.elements * how.width:
             fail_elements()

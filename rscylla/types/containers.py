@@ -64,6 +64,8 @@ def packed_vector_decoder(packed: str, size: int) -> Decoder:
     numbers = struct.Struct(f"{packed[0]}{size}{packed[1]}")
 
     def decode(raw: bytes) -> list[Any]:
+        if not raw:
+            return []
         if len(raw) != numbers.size:
             raise ValueError(NOT_SO_MANY)
         return list(numbers.unpack(raw))

@@ -47,6 +47,9 @@ def outcome(decode: Decoder, raw: bytes) -> Any:
 
 
 @given(any_types.flatmap(lambda t: st.tuples(st.just(t), nested(t))))
+@example((Type("vector", (Type("text"),), size=1), b"\x01a"))
+@example((Type("vector", (Type("int"),), size=1), bytes(4)))
+@example((Type("vector", (Type("uuid"),), size=1), bytes(16)))
 def test_both_give_the_same_values(value: tuple[Type, bytes]) -> None:
     type_, raw = value
     compiled, pure = twins(type_)
