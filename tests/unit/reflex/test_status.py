@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -341,7 +342,10 @@ def test_a_service_answers_its_page_and_its_status_without_a_query() -> None:
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_what_a_consumer_raises_is_not_shown(kind: type[BaseException]) -> None:
+    raised = threading.Event()
+
     def fail(event: Any, run: Any) -> None:
+        raised.set()
         raise kind(f"bad card {SECRET}")
 
     registry = CollectorRegistry()
@@ -355,6 +359,7 @@ def test_what_a_consumer_raises_is_not_shown(kind: type[BaseException]) -> None:
     restarts = Restarts(most=0, give_up="park")
     service = Service([failing, idle], registry=registry, restarts=restarts, port=0)
     service.start()
+    assert raised.wait(60)  # a stop may come before the first event
     if kind is ValueError:
         eventually(lambda: service._status_watch._document()["lanes"][0]["state"] == "parked", 60)
     service.stop()
