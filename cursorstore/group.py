@@ -189,7 +189,7 @@ class _Membership:
             self._term.extend(began)
             if not self._term.runs():
                 raise self._lost("the answer arrived after its time had ended")
-            self._counts |= {view.count, view.next_count or view.count}
+            self._learn(view)
             # Once, and not to a process that has seen the group with its number: that one was changed by an operator.
             if self._slices is not None and self._slices not in self._counts and not self._differs:
                 self._differs = True
@@ -276,6 +276,7 @@ class _Membership:
         """
         with self._lock:
             self._check()
+            self._learn(view)
             wanted = [view.slices[index] for index in sorted(set(indexes))]
             if not view.next_count:
                 free = [s for s in wanted if s.holder != self._token and view.member(s.holder) is None]
@@ -412,9 +413,12 @@ class _Membership:
                 self._unsure = True
         return view
 
+    def _learn(self, view: GroupView) -> None:
+        self._counts |= {view.count, view.next_count or view.count}
+
     def _note(self, view: GroupView) -> None:
         """Hold what *view* shows as held by this member, and nothing else."""
-        self._counts |= {view.count, view.next_count or view.count}
+        self._learn(view)
         self._names = {member.token: member.owner for member in view.members}
         if self._token == NOBODY:
             return

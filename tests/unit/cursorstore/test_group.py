@@ -417,6 +417,15 @@ def test_pause_that_the_wall_clock_takes_back_is_hidden_for_a_millisecond_at_mos
     assert not fence.held()
 
 
+def test_member_knows_the_slices_of_a_view_that_it_did_not_read(world: World) -> None:
+    a = world.join(slices=2)
+    assert world.table.plan("workers", 2, 0, 4) and world.table.recount("workers", 2, 4)
+    seen = world.table.read("workers")
+    assert seen is not None
+    assert a.take(seen, {3}) == {3}
+    assert a.fence_of("x[3/4]").epoch == 1
+
+
 def test_member_whose_row_was_deleted_holds_nothing(world: World) -> None:
     a = world.holder("a", 1)
     world.table.drop("workers", a.token)
