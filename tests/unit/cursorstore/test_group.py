@@ -419,7 +419,8 @@ def test_pause_that_the_wall_clock_takes_back_is_hidden_for_a_millisecond_at_mos
 
 def test_member_knows_the_slices_of_a_view_that_it_did_not_read(world: World) -> None:
     a = world.join(slices=2)
-    assert world.table.plan("workers", 2, 0, 4) and world.table.recount("workers", 2, 4)
+    assert world.table.plan("workers", 2, 0, 4)
+    assert world.table.recount("workers", 2, 4)
     seen = world.table.read("workers")
     assert seen is not None
     assert a.take(seen, {3}) == {3}
