@@ -23,6 +23,7 @@ import attrs
 import typer
 
 import rscylla
+from rscylla._visible import message_of
 
 from .standard import expect_json, hide, output_error, say, unwritable
 
@@ -187,7 +188,9 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = min(record.levelno, logging.WARNING)
-        say(f"{logging.getLevelName(level).lower()}: {record.getMessage()}")
+        message, args, why = message_of(record)
+        more = "" if args is None else f" (not formatted, {why}; arguments: {', '.join(args)})"
+        say(f"{logging.getLevelName(level).lower()}: {message}{more}")
         if record.exc_info and (debugging() or record.name == _SERVER):
             say("".join(traceback.format_exception(*record.exc_info)).rstrip(), lines=True)
 

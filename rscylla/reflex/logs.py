@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from .._visible import visible
+from .._visible import made, message_of, shown, visible
 from ..abc import Run
 
 __all__ = ["JsonFormatter", "LaneFilter", "log_context", "whole_of"]
@@ -58,7 +58,7 @@ class LaneFilter(logging.Filter):
         event = None if run is None else run.event
         known = record.__dict__
         known.setdefault("consumer", "" if run is None else run.consumer)
-        known.setdefault("event_id", "" if event is None else event.id)
+        known.setdefault("event_id", "" if event is None else made(lambda: event.id, event))
         known.setdefault("source", "" if run is None else run.source)
         return True
 
@@ -67,9 +67,11 @@ class JsonFormatter(logging.Formatter):
     """Formats each record as one line with a JSON object.
 
     Members: ``time`` (RFC 3339, UTC, microseconds), ``level``, ``logger``, ``message``; in a lane ``consumer``,
-    ``event_id``, and ``source``; the fields of ``extra=``; ``error`` and ``traceback`` if there is an exception. Values
-    that JSON cannot represent become text. If handlers run in a separate thread, like those of a ``QueueListener``,
-    put a ``LaneFilter`` on the ``QueueHandler``: only the thread that logs knows its lane.
+    ``event_id``, and ``source``; the fields of ``extra=``; ``error`` and ``traceback`` if there is an exception;
+    ``stack`` of ``stack_info=``. Values that JSON cannot represent become text. No record is lost: if its arguments do
+    not fit its message, the line has the message as it is, its ``args``, and why in ``unformatted``. If handlers run in
+    a separate thread, like those of a ``QueueListener``, put a ``LaneFilter`` on the ``QueueHandler``: only the thread
+    that logs knows its lane.
 
     Args:
         tracebacks: whether to include tracebacks. Their text may contain row values.
@@ -82,33 +84,35 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         self._lane.filter(record)
-        when = datetime.fromtimestamp(record.created, UTC)
+        message, args, why = message_of(record)
         line: dict[str, Any] = {
-            "time": when.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "time": made(lambda: _time_of(record.created), record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": message,
         }
-        line |= {name: value for name in FIELDS if (value := getattr(record, name))}
+        if args is not None:
+            line |= {"args": args, "unformatted": why}
+        line |= {name: value for name in FIELDS if not isinstance(value := getattr(record, name), str) or value}
         line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__qualname__
+        info = record.exc_info
+        if info and info[0] is not None:
+            line["error"] = info[0].__qualname__
             if self._tracebacks:
-                line["traceback"] = self.formatException(record.exc_info)
+                line["traceback"] = made(lambda: self.formatException(info), info[1])
+        if record.stack_info and self._tracebacks:
+            line["stack"] = record.stack_info
         members = ", ".join([f"{json.dumps(str(name))}: {_json_of(value)}" for name, value in line.items()])
         return visible(f"{{{members}}}")  # halves of surrogates are no text of a file, and terminals obey controls
+
+
+def _time_of(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _json_of(value: Any) -> str:
     """Return *value* as JSON: of what JSON has no form for, its text."""
     try:
-        return json.dumps(value, default=_text, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):  # a key that is not a string, infinity, or a value in itself
-        return json.dumps(_text(value), ensure_ascii=False)
-
-
-def _text(value: object) -> str:
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a record is not lost for an object that cannot be shown
-        return f"<{type(value).__qualname__}>"
+        return json.dumps(value, default=shown, ensure_ascii=False, allow_nan=False)
+    except Exception:  # noqa: BLE001 - a key that is not a string, infinity, a value in itself, or code of its class
+        return json.dumps(shown(value), ensure_ascii=False)

@@ -169,6 +169,21 @@ def test_logs_and_tracebacks(capsys: pytest.CaptureFixture[str], monkeypatch: py
         assert ("Traceback" in err) is (debug == "1")
 
 
+def test_a_log_line_whose_arguments_are_wrong_is_said_and_raises_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet_logs()
+    monkeypatch.setattr(logging.getLogger("rscylla"), "propagate", False)  # to pytest, which raises
+    broken = type("Broken", (), {"__str__": lambda _: 1 / 0})()
+    log = logging.getLogger("rscylla.service")
+    log.warning("order %d of %s", BAD)
+    log.warning(broken)
+    first, second, end = capsys.readouterr().err.split("\n")
+    assert first.startswith("warning: order %d of %s (not formatted, TypeError; arguments: ")
+    assert (second, end) == ("warning: <Broken> (not formatted, ZeroDivisionError; arguments: )", "")
+    assert not any(map(is_control, first))
+
+
 def test_what_nobody_catches_is_said_without_its_text(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +223,17 @@ def test_records_on_a_terminal_are_visible(monkeypatch: pytest.MonkeyPatch) -> N
         assert json.loads(raw.getvalue()) == {"value": BAD}
         assert (raw.getvalue() == line) is not is_terminal
         assert any(map(is_control, raw.getvalue().decode().rstrip("\n"))) is not is_terminal
+
+
+@pytest.mark.parametrize("bad", [b"\xed\xa0\x80", b"\xff\xfe", b"\x80"])
+def test_bytes_that_are_no_text_are_written_on_a_terminal(monkeypatch: pytest.MonkeyPatch, bad: bytes) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, "utf-8")
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    out = binary_output()
+    assert out.write(b"a" + bad + b"z\n") == len(bad) + 3
+    assert raw.getvalue().decode().isascii()
 
 
 def test_names_on_bars_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:

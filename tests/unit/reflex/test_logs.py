@@ -7,7 +7,7 @@ import logging
 from logging.handlers import QueueHandler
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,7 +17,7 @@ from rscylla.errors import HeadReached
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Consumer, Spec, run
-from rscylla.reflex.logs import JsonFormatter, LaneFilter
+from rscylla.reflex.logs import JsonFormatter, LaneFilter, log_context
 from rscylla.testing import FakeCursorStore, FakeStream
 
 EVENTS = [SimpleEvent(f"e{number}", timestamp=datetime_of(0)) for number in range(1, 3)]
@@ -146,6 +146,99 @@ def test_each_line_is_json_of_the_standard_and_can_be_written(
     line = json.loads(text, parse_constant=refuse)
     assert (line["message"], line["value"], line["amount"]) == ("ünpaid \udcff", shown, 3)
     assert "ü" in text
+
+
+class Broken:
+    """Every way to show or to look at it fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+    def __bool__(self) -> bool:
+        raise RuntimeError
+
+
+class BrokenDict(dict[str, int]):
+    def items(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("message", "args", "told"),
+    [
+        ("order %d of %s", (7,), {"message": "order %d of %s", "args": ["7"], "unformatted": "TypeError"}),
+        ("order %d", ("x",), {"message": "order %d", "args": ["x"], "unformatted": "TypeError"}),
+        ("order %(no)s", ({"id": 7},), {"message": "order %(no)s", "args": ["7"], "unformatted": "KeyError"}),
+        ("100%", (1,), {"message": "100%", "args": ["1"], "unformatted": "ValueError"}),
+        ("order %s", (Broken(),), {"message": "order %s", "args": ["<Broken>"], "unformatted": "RuntimeError"}),
+        (Broken(), (), {"message": "<Broken>", "args": [], "unformatted": "RuntimeError"}),
+    ],
+    ids=["few", "other", "name", "percent", "argument", "message"],
+)
+def test_a_message_that_cannot_be_made_is_a_line_that_says_so(
+    logger: logging.Logger, message: Any, args: tuple[Any, ...], told: dict[str, Any]
+) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+    logger.warning(message, *args)
+    line = json.loads(handler.lines[0])
+    assert {name: line[name] for name in told} == told
+    assert line["level"] == "WARNING"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Broken(), "<Broken>"),
+        ({"a": [Broken()]}, {"a": ["<Broken>"]}),
+        ({(1, 2): Broken()}, "<dict>"),
+        (BrokenDict(a=1), "{'a': 1}"),
+    ],
+    ids=["object", "inside", "under a key that JSON lacks", "container"],
+)
+@pytest.mark.parametrize("name", ["value", "consumer", "event_id"])
+def test_a_value_that_cannot_be_shown_does_not_lose_the_record(
+    logger: logging.Logger, name: str, value: Any, shown: Any
+) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+    logger.warning("billed", extra={name: value})
+    line = json.loads(handler.lines[0])
+    assert (line["message"], line[name]) == ("billed", shown)
+
+
+def test_an_event_without_an_id_and_an_error_without_a_text_are_logged(logger: logging.Logger) -> None:
+    class Unnamed:
+        @property
+        def id(self) -> str:
+            raise ValueError("bytes that are no id")
+
+    handler = Kept(JsonFormatter())
+    handler.addFilter(LaneFilter())
+    logger.addHandler(handler)
+
+    class Lane:
+        consumer, source, event = "billing", "shop.orders", Unnamed()
+
+    with log_context(cast("Any", Lane())):
+        try:
+            raise type("Untold", (Exception,), {"__str__": lambda _: 1 / 0})
+        except Exception:
+            logger.exception("cannot bill")
+    line = json.loads(handler.lines[0])
+    assert (line["consumer"], line["event_id"], line["error"]) == ("billing", "<Unnamed>", "Untold")
+    assert "Untold" in line["traceback"]
+
+
+def test_a_time_that_no_calendar_has_and_the_stack_stay_in_the_line(logger: logging.Logger) -> None:
+    handler = Kept(JsonFormatter())
+    record = logging.makeLogRecord({"created": float("inf"), "msg": "billed"})
+    assert json.loads(handler.format(record))["time"] == "<float>"
+    logger.addHandler(handler)
+    logger.warning("here", stack_info=True)
+    assert "test_logs.py" in json.loads(handler.lines[0])["stack"]
 
 
 def test_a_line_has_nothing_that_a_terminal_obeys(logger: logging.Logger) -> None:
