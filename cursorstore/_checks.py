@@ -12,13 +12,32 @@ from rscylla.errors import ConfigError, CursorConflict, CursorRegression
 
 from .codec import CursorCodec, format_us
 
-__all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "moves", "process_name", "signature"]
+__all__ = [
+    "admin_of",
+    "check_consumer",
+    "check_name",
+    "check_reason",
+    "conflict",
+    "find",
+    "moves",
+    "process_name",
+    "signature",
+]
 
 
 def check_consumer(consumer: str) -> None:
     """Raise ``ConfigError`` if *consumer* cannot be the key of a cursor."""
-    if not isinstance(consumer, str) or not consumer or len(consumer.encode()) > 65_535:
-        raise ConfigError("a consumer's name must be text of 1 to 65535 bytes")
+    check_name("a consumer's name", consumer)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ``ConfigError`` if *name*, which is *what*, cannot be a key of a table."""
+    try:
+        size = len(name.encode()) if isinstance(name, str) else 0
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        size = 0
+    if not 0 < size <= 65_535:
+        raise ConfigError(f"{what} must be text of 1 to 65535 bytes")
 
 
 def check_reason(reason: str) -> None:

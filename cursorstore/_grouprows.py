@@ -15,6 +15,7 @@ from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._slices import Slice
 from rscylla.errors import ConfigError
 
+from ._checks import check_name
 from .codec import parse_us
 
 __all__ = [
@@ -151,8 +152,7 @@ def moved(last: GroupSlice, move: Move) -> GroupSlice:
 
 def check_group(name: str) -> None:
     """Raise ``ConfigError`` if *name* cannot be the name of a group."""
-    if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
-        raise ConfigError("a group's name must be text of 1 to 65535 bytes")
+    check_name("a group's name", name)
 
 
 def check_count(count: int) -> None:

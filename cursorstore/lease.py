@@ -27,9 +27,9 @@ import attrs
 from rscylla import _timeuuid as tu
 from rscylla._retry import Backoff, retry
 from rscylla.clock import Clock, Stop, SystemClock
-from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout, SourceError
+from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
-from ._checks import process_name
+from ._checks import check_name, process_name
 from ._leasetable import Claim, LeaseRow, LeaseTable
 from ._term import DEFAULT_TTL, Term
 from .codec import format_us, parse_us
@@ -91,8 +91,7 @@ class _Lease:
     ) -> None:
         self._clock = clock or SystemClock()
         self._term = Term("a lease", ttl, margin, self._clock)
-        if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
-            raise ConfigError("a lease's name must be text of 1 to 65535 bytes")
+        check_name("a lease's name", name)
         self._rows = rows
         self._name = name
         self._owner = owner or process_name()

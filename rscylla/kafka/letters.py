@@ -32,4 +32,6 @@ def letter_of(message: Message, topic: str, why: str) -> Message:
         "__connect.errors.exception.message": why,
         "rscylla.errors.value.bytes": str(len(message.value or b"")),
     }
-    return Message(topic, key, value, (*headers, *((name, text.encode()) for name, text in told.items())))
+    return Message(
+        topic, key, value, (*headers, *((name, text.encode(errors="backslashreplace")) for name, text in told.items()))
+    )

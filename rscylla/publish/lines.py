@@ -117,7 +117,7 @@ def _open(path: str | Path) -> BinaryIO:
 
 
 def _line(message: Message) -> bytes:
-    parts = [f'"topic":{json.dumps(message.topic, ensure_ascii=False)}'.encode()]
+    parts = [f'"topic":{json.dumps(message.topic, ensure_ascii=False)}'.encode(errors="backslashreplace")]
     for name, value in (("key", message.key), ("value", message.value)):
         if value is None:
             parts.append(b'"%s":null' % name.encode())
@@ -127,7 +127,8 @@ def _line(message: Message) -> bytes:
             parts.append(b'"%s_base64":"%s"' % (name.encode(), b64encode(value)))
     if message.headers:
         pairs = [[name, _header(value)] for name, value in message.headers]
-        parts.append(b'"headers":' + json.dumps(pairs, ensure_ascii=False, separators=(",", ":")).encode())
+        text = json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+        parts.append(b'"headers":' + text.encode(errors="backslashreplace"))
     if message.partition is not None:
         parts.append(b'"partition":%d' % message.partition)
     return b"{" + b",".join(parts) + b"}\n"

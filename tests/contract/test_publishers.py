@@ -101,3 +101,11 @@ def test_keys_that_are_no_json_and_not_numbers_of_json_are_base64() -> None:
     out = io.BytesIO()
     JsonLines(out).publish([Message("t", b"NaN", b'"a"', (("h", b"1"),), 3)], lambda error: None)
     assert out.getvalue() == b'{"topic":"t","key_base64":"TmFO","value":"a","headers":[["h","1"]],"partition":3}\n'
+
+
+def test_halves_of_surrogates_are_written_as_json_spells_them() -> None:
+    out = io.BytesIO()
+    message = Message("t\udcff", b'"k"', b'"v"', (("h\ud83d", b"1"),))
+    JsonLines(out).publish([message], lambda error: None)
+    found = json.loads(out.getvalue())
+    assert (found["topic"], found["headers"][0][0]) == ("t\udcff", "h\ud83d")

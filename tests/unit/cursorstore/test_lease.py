@@ -407,7 +407,7 @@ def test_margin_is_more_than_a_second_and_less_than_the_ttl(seconds: int) -> Non
         MemoryLease("orders", ttl=TTL, margin=timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65_536, None, 7])
+@pytest.mark.parametrize("name", ["", "x" * 65_536, "half \ud83d", None, 7])
 def test_lease_needs_a_name(name: object) -> None:
     with pytest.raises(ConfigError, match="name"):
         MemoryLease(name)  # type: ignore[arg-type]

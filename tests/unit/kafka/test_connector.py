@@ -396,6 +396,12 @@ def test_a_record_that_is_too_large_stops_the_table_unless_errors_are_tolerated(
     assert len(kafka.read("dead")) == 1
 
 
+def test_a_letter_of_a_topic_that_is_no_text_is_made() -> None:
+    told = dict(letter_of(Message("t\udcff", b"k", b"v"), "dead", "no \ud83d").headers)
+    assert told["__connect.errors.topic"] == rb"t\udcff"
+    assert told["__connect.errors.exception.message"] == rb"no \ud83d"
+
+
 def test_a_letter_has_what_fits() -> None:
     letter = letter_of(Message("t", b"k", b"v", (("h", b"1"),)), "dead", "no")
     assert (letter.topic, letter.key, letter.value, letter.headers[0]) == ("dead", b"k", b"v", ("h", b"1"))
