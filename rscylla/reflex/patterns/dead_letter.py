@@ -170,8 +170,8 @@ def dead_letter(
             behind the consumer pauses it and does not drain the stream.
         park: Returns the key of an event whose later events must not overtake it, such as ``rscylla.partition_of``, or
             ``lambda e: e.foreign_id`` for a table without deletes of ranges; None: the event does not wait. A key is
-            text, a number, or another value whose ``repr`` tells it, or a tuple of them. It is also called with the
-            events of letters. *letters* have to be a ``DeadLetterAdmin``, too.
+            text, a number, another value whose ``repr`` tells it, or a tuple, list, set, or mapping of such. It is also
+            called with the events of letters. *letters* have to be a ``DeadLetterAdmin``, too.
 
     Raises:
         ConfigError: *retries* is negative, *consumer* finishes events later and must be outermost, or *letters* cannot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import uuid
 from collections.abc import Callable, Hashable, Mapping
@@ -247,6 +248,65 @@ def test_a_letter_without_a_key_of_its_own_parks_by_its_event() -> None:
     worker = Worker(letters)
     worker.consume(event(2, "a"))
     assert (worker.done, worker.dead()) == ([], ["e1", "e2"])
+
+
+@attrs.frozen
+class Place:
+    """Its text would show the elements in the order of the set."""
+
+    parts: Any
+    seen: int = attrs.field(default=0, eq=False)
+
+
+@dataclasses.dataclass
+class Spot:
+    parts: Any
+
+
+@pytest.mark.parametrize(
+    ("one", "equal"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({0, 8}, {8, 0}),
+        (frozenset({0, 8}), {8, 0}),
+        ([{"a": 1, "b": 2}], [{"b": 2, "a": 1}]),
+        (({"x": {0, 8}, "y": 1},), ({"y": 1, "x": {8, 0}},)),
+        (Place({0, 8}), Place({8, 0}, seen=3)),
+        (Spot({"a": {0, 8}, "b": 1}), Spot({"b": 1, "a": {8, 0}})),
+        ({"a": 1, "b": 2}.keys(), {"b": 2, "a": 1}.keys()),
+    ],
+    ids=["dict", "set", "frozenset", "list", "nested", "attrs", "dataclass", "keys"],
+)
+def test_equal_keys_park_each_other_whatever_their_order(one: Any, equal: Any) -> None:
+    assert one == equal
+    assert repr(one) != repr(equal)
+    letters = MemoryDeadLetters()
+    Worker(letters, "e1", park=lambda event: one).consume(event(1, "a"))
+    worker = Worker(letters, park=lambda found: {"e1": one, "e2": equal}.get(found.id, "another"))
+    worker.consume(event(2, "a"), event(3, "a"))
+    assert (worker.done, worker.dead()) == (["e3"], ["e1", "e2"])
+
+
+@pytest.mark.parametrize(("one", "other"), [({"a": 1}, {"a": 2}), ({1}, {"1"}), ([1, 2], [2, 1]), ({}, {"a": None})])
+def test_other_keys_are_not_parked(one: Any, other: Any) -> None:
+    letters = MemoryDeadLetters()
+    Worker(letters, "e1", park=lambda event: one).consume(event(1, "a"))
+    worker = Worker(letters, park=lambda event: other if event.id == "e2" else one)
+    worker.consume(event(2, "a"))
+    assert worker.done == ["e2"]
+
+
+@pytest.mark.parametrize("make", [lambda: print.__call__, lambda: lambda: 1, lambda: {"a": memoryview(b"a")}])
+def test_a_key_whose_text_has_an_address_is_refused(make: Any) -> None:
+    worker = Worker(MemoryDeadLetters(), "e1", park=lambda event: make())
+    with pytest.raises(ConfigError, match="which no later process can recognize"):
+        worker.consume(event(1, "a"))
+
+
+def test_a_text_that_looks_like_an_address_is_a_key() -> None:
+    worker = Worker(MemoryDeadLetters(), "e1", park=lambda event: "lost at 0x7f00")
+    worker.consume(event(1, "a"), event(2, "a"))
+    assert worker.dead() == ["e1", "e2"]
 
 
 def test_a_key_that_no_later_process_can_recognize_is_refused() -> None:
