@@ -56,7 +56,7 @@ def difference(one: Any, other: Any, path: str = "") -> str:
     else:
         is_same = one == other and _exact(one) == _exact(other)
         is_same = is_same and getattr(one, "__dict__", None) == getattr(other, "__dict__", None)
-        return "" if is_same else _changed(path, " or lose its time zone or fold" if isinstance(one, datetime) else "")
+        return "" if is_same else (_lost_of_time(one, other, path) or _changed(path))
     if len(one) != len(other):
         return _changed(path)
     return next(filter(None, (difference(a, b, f"{path}[]") for a, b in pairs)), "")
@@ -74,11 +74,21 @@ def _exact(value: Any) -> object:
     return repr(value) if isinstance(value, float | Decimal) else None
 
 
+def _lost_of_time(one: Any, other: Any, path: str) -> str:
+    if not isinstance(one, datetime) or not isinstance(other, datetime):
+        return ""
+    if one.fold != other.fold and one.tzinfo is None:
+        return f"{path or 'it'} would lose its fold; give it a time zone: use datetime.UTC"
+    if one.replace(tzinfo=None, fold=0) == other.replace(tzinfo=None, fold=0) and one.tzinfo is not None:
+        return f"{path or 'it'} would keep the offset of its time zone alone; use .astimezone(datetime.UTC)"
+    return ""
+
+
 _MISSING = object()
 
 
-def _changed(path: str, more: str = "") -> str:
-    return f"{path or 'it'} would have another value{more}"
+def _changed(path: str) -> str:
+    return f"{path or 'it'} would have another value"
 
 
 def _different_fields(fields: Fields, one: Any, other: Any, path: str) -> str:
