@@ -150,7 +150,10 @@ def bulk_of(client: StreamClient, consumer: Consumer) -> tuple[BulkStreamClient,
 
 @runtime_checkable
 class RunAware(Protocol):
-    """A consumer that works beside its events, such as in a thread of its own, and so has to know its run."""
+    """A consumer that works beside its events, such as in a thread of its own, and so has to know its run.
+
+    A consumer that wraps another passes ``run_begins`` on to it, as ``reset`` and ``stop``.
+    """
 
     def run_begins(self, run: Run, /) -> None:
         """Called at the start of each run, before ``reset``. Work beside the events has to check the run's ``stop``.

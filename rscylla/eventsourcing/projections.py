@@ -182,21 +182,28 @@ class _Projecting(Consumer):
         super().__init__(name, self._apply_event, **options)
         self._projector = projector
         self._work: LaneWork | None = None
-        self._run_stop = Stop()
-        self._part = Slice(0, 1)
+        self._run: Run | None = None
 
     def run_begins(self, run: Run) -> None:
-        self._run_stop = run.stop
-        self._part = Slice.of(run.key_slice)
+        self._run = run
         if self._work is not None:
             self._work.run_stop = run.stop
 
     def reset(self) -> None:
         super().reset()
         self.stop()
+        if self._run is None:
+            raise self._not_told("run_begins")
+        part = Slice.of(self._run.key_slice)
         # Before the cursor is read, so that no event is applied without knowing the builds.
-        self._work = LaneWork(self._projector, self.name, self._part, lambda: self.series.is_open, self._run_stop)
+        self._work = LaneWork(self._projector, self.name, part, lambda: self.series.is_open, self._run.stop)
         self._work.start()
+
+    def _not_told(self, method: str) -> ConfigError:
+        return ConfigError(
+            f'consumer "{self.name}": {method} was not called in its run; a wrapper around it has to pass run_begins, '
+            "reset, and stop on to it"
+        )
 
     def stop(self) -> None:
         work, self._work = self._work, None
@@ -209,6 +216,8 @@ class _Projecting(Consumer):
             return
         work = self._work
         if work is None:  # called directly, such as by a replay of dead letters
-            work = LaneWork(self._projector, self.name, self._part, lambda: True, run.stop)
+            if getattr(run, "begun", False):
+                raise self._not_told("reset")
+            work = LaneWork(self._projector, self.name, Slice(0, 1), lambda: True, run.stop)
             work.look(scans=False)
         work.apply(self._projector.decode(record), run)

@@ -29,6 +29,7 @@ from rscylla.eventsourcing import (
     parking_key,
 )
 from rscylla.reflex.service._lease import LeasedStop
+from rscylla.testing import FakeCursorStore, FakeStream
 
 SOON = timedelta(milliseconds=5)
 QUICK = rscylla.Backoff(initial=timedelta(milliseconds=1), maximum=SOON)
@@ -356,3 +357,55 @@ def test_a_consumer_of_two_lanes_scans_again_in_the_next_run(shop: Shop) -> None
         lane.projector.rebuild()
         lane.await_built(2)
         assert lane.view.totals(2) == {"a": 3}
+
+
+class Hiding:
+    """A wrapper of a user, which passes on no more than *passed*."""
+
+    def __init__(self, inner: Any, *passed: str) -> None:
+        self.name, self.inner = inner.name, inner
+        for name in passed:
+            setattr(self, name, getattr(inner, name))
+
+    def consume(self, event: Any, run: Any) -> None:
+        self.inner.consume(event, run)
+
+
+@pytest.mark.parametrize(
+    ("passed", "missing"),
+    [
+        ((), "reset"),
+        (("stop",), "reset"),
+        (("reset", "stop"), "run_begins"),
+        (("run_begins", "stop"), "reset"),
+    ],
+)
+def test_a_wrapper_that_passes_a_run_not_on_is_refused_before_anything_is_applied(
+    shop: Shop, passed: tuple[str, ...], missing: str
+) -> None:
+    lane = Lane(shop)
+    shop.add("a", 1, told=False)
+    changes = [change_of(record) for record in shop.store.read(counter("a"))]
+    consumer = Hiding(lane.projector.consumer(registry=CollectorRegistry()), *passed)
+    store = FakeCursorStore()
+    spec = rscylla.Spec(
+        FakeStream(changes), store, consumer, rscylla.StreamToHead(), registry=CollectorRegistry(), key_slice=(0, 2)
+    )
+    with pytest.raises(rscylla.RunError) as raised:
+        rscylla.run(spec)
+    assert isinstance(raised.value.__cause__, rscylla.ConfigError)
+    assert f"{missing} was not called in its run" in str(raised.value.__cause__)
+    assert not store.get_cursor("totals")
+
+
+def test_a_wrapper_that_passes_all_on_is_as_none(shop: Shop) -> None:
+    lane = Lane(shop)
+    shop.add("a", 1, told=False)
+    changes = [change_of(record) for record in shop.store.read(counter("a"))]
+    consumer = Hiding(lane.projector.consumer(registry=CollectorRegistry()), "run_begins", "reset", "stop")
+    spec = rscylla.Spec(
+        FakeStream(changes), FakeCursorStore(), consumer, rscylla.StreamToHead(), registry=CollectorRegistry()
+    )
+    with pytest.raises(rscylla.HeadReached):
+        rscylla.run(spec)
+    assert lane.projector.projection.version(lane.projector.active() or 1, counter("a")) == 1
