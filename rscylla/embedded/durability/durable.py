@@ -270,7 +270,12 @@ class Durable:
         """Remove the record of the last write, which could not be applied and would not be when it is replayed."""
         if self._last:
             assert self._dir is not None
-            self._dir.take_back(self._last)
+            try:
+                self._dir.take_back(self._last)
+            except OSError as error:
+                # The disk is ahead of memory until the next start.
+                self._failed = True
+                raise ServerError(f"the data directory {self.path} cannot be written: {error.strerror}") from error
             self._since -= self._last
             self._last = 0
 
@@ -327,7 +332,8 @@ class Durable:
     def _append(self, payload: bytes) -> int:
         if self._failed:
             raise ServerError(
-                f"the data directory {self.path} lacks an earlier change that could not be written; restart the server"
+                f"the data directory {self.path} differs from memory since an earlier change that could not be written;"
+                " restart the server"
             )
         assert self._dir is not None
         try:

@@ -182,6 +182,7 @@ class Writer:
             self._apply(mutations, logged)
 
     def _apply(self, mutations: Mutations, logged: list[LoggedRecord]) -> None:
+        put_back = [self._stores[m.table.keyspace, m.table.name].before(m) for m in mutations]
         # First to the disk: a write that cannot be kept is refused whole, and one that was answered is kept.
         if self.journal is not None:
             self.journal.wrote(mutations, logged)
@@ -191,6 +192,11 @@ class Writer:
             for store, key, time, wires, stamp in logged:
                 store.append_record(key, time, wires, stamp)
         except BaseException:
+            # Whole or not at all, in memory and on the disk.
+            for store, key, time, _, _ in logged:
+                store.take_back_record(key, time)
+            for restore in put_back:
+                restore()
             if self.journal is not None:
                 self.journal.take_back()
             raise

@@ -281,9 +281,17 @@ class PackedPartition:
         for block in self._blocks:
             if block.next_expiry is not None and block.next_expiry <= now_s:
                 block = _remade(block, lambda wire, stamp: wire if stamp[2] is None or stamp[2] > now_s else None)
-            if block.ends:
-                blocks.append(block)
-        self._blocks = blocks
+            blocks.append(block)
+        self._take(blocks)
+
+    def remove(self, low: int, high: int) -> None:
+        """Remove the rows from ``low`` to before ``high``."""
+        numbers = itertools.count()
+        self._take([_remade(b, lambda wire, _: None if low <= next(numbers) < high else wire) for b in self._blocks])
+
+    def _take(self, blocks: Iterable[_Block]) -> None:
+        """Consist of *blocks*, some of which may be empty."""
+        self._blocks = blocks = [block for block in blocks if block.ends]
         counts = [0, *itertools.accumulate([len(block.ends) for block in blocks])]
         self._count = counts.pop()
         self._starts = counts

@@ -17,7 +17,7 @@ from ..schema.tables import TableSchema
 from ..types import has_grown_from
 from .mutation import Cell, CollectionCells, Key, PartitionMutation, PlainRow, RowMutation, Shape
 from .packed import PackedPartition, Stamp, cut_row
-from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
+from .positions import HIGH, Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
 from .rowpacking import Packed, pack_plain, pack_row, packed_time, unpack_row
 from .tokens import key_bytes
@@ -139,6 +139,41 @@ class Partition:
         self._shapes[at], self._rows[at] = pack_row(key, row)
         return row
 
+    def before(self, mutation: PartitionMutation) -> Callable[[], None]:
+        """Return what makes the partition as it is at present, after *mutation* was applied in whole or in part."""
+        tombstone, spans = self.tombstone, self.ranges.spans
+        static = None if self.static is None else _copied(self.static)
+        position = self.ranges.position
+        places = [position(key) for key in mutation.rows]
+        for deleted in mutation.range_tombstones:
+            low = bisect_left(self.positions, bound_start(deleted.start, position))
+            places += self.positions[low : bisect_left(self.positions, bound_end(deleted.end, position))]
+        if mutation.partition_tombstone is not None:
+            places += self.positions
+        kept = [(place, self._packed_at(place)) for place in places]
+
+        def put_back() -> None:
+            self.tombstone, self.static, self.ranges.spans = tombstone, static, spans
+            for place, packed in kept:
+                self._put_back(place, packed)
+
+        return put_back
+
+    def _packed_at(self, place: Position) -> tuple[Shape | None, Packed] | None:
+        at = self.find(place)
+        if at == len(self) or self.positions[at] != place:
+            return None
+        packed = self._rows[at]
+        # A row that is not bytes is changed in its place.
+        return self._shapes[at], (packed[0], _copied(packed[1])) if isinstance(packed, tuple) else packed
+
+    def _put_back(self, place: Position, packed: tuple[Shape | None, Packed] | None) -> None:
+        at = self.find(place)
+        end = at + (at < len(self) and self.positions[at] == place)
+        self.positions[at:end] = [] if packed is None else [place]
+        self._shapes[at:end] = [] if packed is None else [packed[0]]
+        self._rows[at:end] = [] if packed is None else [packed[1]]
+
     def append(self, key: Key, row: RowMutation) -> None:
         """Put in a row as it is, behind all others."""
         shape, packed = pack_row(key, row)
@@ -212,6 +247,10 @@ class Partition:
             self._shapes = list(compress(self._shapes, keep))
             self._rows = list(compress(self._rows, keep))
 
+    def remove(self, low: int, high: int) -> None:
+        """Remove the rows from ``low`` to before ``high`` without a trace."""
+        del self.positions[low:high], self._shapes[low:high], self._rows[low:high]
+
     @staticmethod
     def is_live(row: RowMutation, now_s: int) -> bool:
         """Tell whether the row exists: a live marker or any live cell."""
@@ -222,6 +261,11 @@ class Partition:
         if row.marker is not None and (row.marker.expiry is None or row.marker.expiry > now_s):
             return True
         return any(is_live_cell(cell, now_s) for cell in row.cells.values())
+
+
+def _copied(row: RowMutation) -> RowMutation:
+    """Return a row that does not change with *row*. Its cells are shared: a merge puts others in their places."""
+    return RowMutation(row.marker, {**row.cells}, row.tombstone)
 
 
 def _is_something(row: RowMutation) -> bool:
@@ -338,6 +382,14 @@ class TableStore:
             self.add(partition)
         partition.apply(mutation)
 
+    def before(self, mutation: PartitionMutation) -> Callable[[], None]:
+        """Return what makes a partition as it is at present, after *mutation* was applied in whole or in part."""
+        partition = self.partitions.get(mutation.key)
+        if partition is None:
+            return lambda: self._remove(mutation.key)
+        # Log rows stay as they are: an edit is applied to a copy of theirs.
+        return partition.before(mutation) if isinstance(partition, Partition) else lambda: self.add(partition)
+
     def append_log(self, key: Key, clustering: Key, wire: bytes, stamp: Stamp) -> None:
         """Add one CDC log row, its cells as they are sent, in the present columns; the same again changes nothing."""
         table = self.table
@@ -363,6 +415,20 @@ class TableStore:
             return
         for seq, wire in enumerate(wires):
             self.append_log(key, (time, seq.to_bytes(4, "big")), wire, stamp)
+
+    def take_back_record(self, key: Key, time: bytes) -> None:
+        """Remove the CDC log rows of one ``cdc$time``, if there are any."""
+        partition = self.partitions.get(key)
+        if partition is not None:
+            place = self.position((time,))
+            partition.remove(partition.find(place), partition.find((*place, HIGH)))
+            if not len(partition):
+                self._remove(key)
+
+    def _remove(self, key: Key) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            del self.order[partition.place]
 
     def _log_partition(self, key: Key) -> AnyPartition:
         partition = self.partitions.get(key)
@@ -400,8 +466,7 @@ class TableStore:
                 # It is kept when empty: its tombstones of ranges and of the whole partition cover older writes.
                 partition.forget(now_s, gc_grace)
         for partition in empty:
-            del self.partitions[partition.key]
-            del self.order[partition.place]
+            self._remove(partition.key)
 
     def add(self, partition: AnyPartition) -> None:
         """Put a partition at its place, instead of one of the same key."""
