@@ -290,9 +290,7 @@ def test_a_schema_change_that_cannot_be_kept_ends_writing(tmp_path: Path, monkey
     with pytest.raises(CqlError, match="No space left"):
         kept.run("CREATE TABLE ks.other (k int PRIMARY KEY)")
     disk.is_full = False
-    with pytest.raises(
-        CqlError, match="differs from memory since .* could not be written; restart"
-    ):
+    with pytest.raises(CqlError, match=r"differs from memory since .* could not be written; restart"):
         kept.run("INSERT INTO t (k, v) VALUES (1, 'a')")
     assert kept.reopened().state() == expected
 
