@@ -94,6 +94,27 @@ def test_truncate_takes_a_timeout(box: EngineBox) -> None:
     assert box.rows("SELECT * FROM k") == []
 
 
+@pytest.mark.parametrize("marker", ["?", ":most", "(duration)?"])
+def test_truncate_takes_a_timeout_that_is_bound(box: EngineBox, marker: str) -> None:
+    statement = f"TRUNCATE TABLE k USING TIMEOUT {marker}"
+    (variable,) = box.engine.prepare(statement, "ks").variables
+    assert (variable.name, variable.type.name) == ("most" if marker == ":most" else "[timeout]", "duration")
+    box.run("INSERT INTO k (pk, v) VALUES (1, 1)")
+    with pytest.raises(TruncateError):
+        box.run(statement, [Duration(0, 0, 0)])
+    for value, message in (
+        (None, "Timeout value cannot be null"),
+        (UNSET, "unset value"),
+        (Duration(1, 0, 0), "cannot be expressed in days/months"),
+        (Duration(0, 0, -1_000_000), "must be non-negative"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            box.run(statement, [value])
+    assert box.rows("SELECT * FROM k") == [{"pk": 1, "v": 1}]
+    box.run(statement, [Duration(0, 0, 10**15)])
+    assert box.rows("SELECT * FROM k") == []
+
+
 def test_conditional_writes_have_time_limits_of_their_own(box: EngineBox) -> None:
     assert box.row("INSERT INTO k (pk) VALUES (1) IF NOT EXISTS USING TIMEOUT 0ms")["[applied]"] is True
 

@@ -73,9 +73,7 @@ class Compiler:
         if isinstance(statement, ast.Truncate):
             scope = Scope(self.schema, self.table(statement.table, keyspace), self.calls)
             timeout = _timeout(scope, statement)
-            if scope.variables:
-                raise InvalidRequest("bind variables cannot be used here, write a constant")
-            return Compiled(self.schema.version, None, (), (), timeout)
+            return Compiled(self.schema.version, None, tuple(scope.variables.values()), (), timeout)
         if isinstance(statement, ast.AlterTable) and isinstance(statement.drop_timestamp, ast.Marker):
             return self._compile_drop(statement, keyspace)
         if not isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete):

@@ -74,7 +74,7 @@ class Engine:
         self.schema = Schema()
         self.schema_listeners: list[Callable[[SchemaChange], None]] = []
         self._stores: dict[tuple[str, str], TableStore] = {}
-        self._system = SystemTables(self.schema, cluster, users)
+        self._system = SystemTables(self.schema, cluster, self._stores, users)
         self._compiler = Compiler(self.schema, self._system)
         self.writer = Writer(cluster, clock, self._stores, self._system)
         self._system.install(self.table_changed)

@@ -269,6 +269,10 @@ class PackedPartition:
         at = self.find(position)
         return (wire, stamp) in self.entries(at, at + 1)
 
+    def size(self) -> int:
+        """Return how many bytes the rows take."""
+        return sum([len(block.data) for block in self._blocks])
+
     def has_expired(self, now_s: int) -> bool:
         """Tell whether any row here has expired."""
         return self._next_expiry is not None and self._next_expiry <= now_s

@@ -25,6 +25,7 @@ from .tokens import key_bytes
 __all__ = ["AnyPartition", "Partition", "TableStore", "unpacked"]
 
 _ALL_TIMES = (1 << 63) - 1
+_ROW_BYTES = 4096  # of a large collection, for an estimate
 
 
 class Partition:
@@ -250,6 +251,10 @@ class Partition:
     def remove(self, low: int, high: int) -> None:
         """Remove the rows from ``low`` to before ``high`` without a trace."""
         del self.positions[low:high], self._shapes[low:high], self._rows[low:high]
+
+    def size(self) -> int:
+        """Return how many bytes the rows take, about."""
+        return sum([len(row) if isinstance(row, bytes) else len(row[1].cells) * _ROW_BYTES for row in self._rows])
 
     @staticmethod
     def is_live(row: RowMutation, now_s: int) -> bool:

@@ -20,6 +20,7 @@ from ..types import UdtType
 from .config import config_rows
 from .definitions import KEYSPACES, TABLET_TABLES, system_tables
 from .roles import role_names
+from .sizes import Stores, runtime_rows, size_rows
 from .traces import Traces
 
 __all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "Serving", "SystemTables"]
@@ -31,8 +32,8 @@ _RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_sche
 _CQL_VERSION: Final = "3.3.1"
 _VERSION: Final = "2026.3.0"
 
-_OF_THE_WIRE: Final = (("system", "clients"), ("system", "protocol_servers"))
-"""What changes without the engine's knowledge."""
+_MADE_EACH_TIME: Final = frozenset({"clients", "protocol_servers", "size_estimates", "runtime_info"})
+"""Tables of ``system`` whose rows change with clients and data."""
 
 WRITTEN: Final = "(write time)"
 """Where a row says when it was written, in microseconds; no column has this name."""
@@ -60,13 +61,16 @@ class SystemTables:
 
     serving: Serving | None = None
 
-    def __init__(self, schema: Schema, cluster: Cluster, users: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, schema: Schema, cluster: Cluster, stores: Stores, users: Mapping[str, str] | None = None
+    ) -> None:
         self._schema = schema
         self._users = users
         self.traces = Traces(cluster.clock.now_us)
         self._cluster = cluster
         self._kept: dict[tuple[str, str, int], tuple[Any, TableStore]] = {}
         self.protected = frozenset(KEYSPACES)
+        started_us = cluster.clock.now_us()
         self._rows: dict[tuple[str, str], Callable[[Node], Iterable[SystemRow]]] = {
             ("system", "local"): self._local,
             ("system", "peers"): self._peers,
@@ -89,6 +93,10 @@ class SystemTables:
             ("system", "clients"): self._clients,
             ("system", "protocol_servers"): self._protocol_servers,
             ("system", "config"): lambda node: config_rows(cluster, node, has_users=users is not None),
+            ("system", "size_estimates"): lambda node: size_rows(cluster, node, stores, self.protected),
+            ("system", "runtime_info"): lambda _: runtime_rows(
+                stores, (cluster.clock.now_us() - started_us) // 1000000
+            ),
             ("system", "roles"): self._roles,
             ("system", "token_ring"): self._token_ring,
             ("system_traces", "sessions"): lambda _: self.traces.sessions(),
@@ -152,7 +160,7 @@ class SystemTables:
         make = self._rows.get((table.keyspace, table.name))
         if make is None:
             return None
-        if (table.keyspace, table.name) in _OF_THE_WIRE:
+        if table.keyspace == "system" and table.name in _MADE_EACH_TIME:
             return _store(table, make(self._cluster.node(node)))
         # For each node: system.local and system.peers say something else on each.
         place = (table.keyspace, table.name, node)

@@ -61,6 +61,9 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         "clients": "address inet | port int, client_type text | client_options map<text,text>, connection_stage text,"
         " driver_name text, driver_version text, hostname text, protocol_version int, scheduling_group text,"
         " shard_id int, ssl_cipher_suite text, ssl_enabled boolean, ssl_protocol text, username text",
+        "size_estimates": "keyspace_name text | table_name text, range_start text, range_end text"
+        " | mean_partition_size bigint, partitions_count bigint",
+        "runtime_info": "group text | item text | value text",
         "protocol_servers": "name text || listen_addresses frozen<list<text>>, protocol text, protocol_version text",
         "config": "name text || source text, type text, value text",
         "role_attributes": "role text | name text | value text",
