@@ -96,7 +96,7 @@ class Process:
 
     def line(self) -> str:
         try:
-            return self._lines.get(timeout=30)
+            return self._lines.get(timeout=60)
         except queue.Empty:
             raise AssertionError(f"no line came; standard error: {self.err}") from None
 
@@ -104,7 +104,7 @@ class Process:
         """Send *signal* if there is one, wait for the end, and return the exit code."""
         if signal is not None:
             self._child.send_signal(signal)
-        code = self._child.wait(timeout=30)
+        code = self._child.wait(timeout=60)
         for reader in self._readers:
             reader.join(30)
         return code

@@ -220,7 +220,7 @@ def test_the_page_of_the_demo_shows_processes_that_share_the_slices(start: Calla
         held = [len(member["slices"]) for member in found["group"]["members"]]
         return found if held == [8, 8, 8] and all(one["events"] for one in found["consumers"]) else None
 
-    found = eventually(shared, timeout_s=60)
+    found = eventually(shared)
     assert {member["member"] for member in found["group"]["members"]} == {"lisbon", "stockholm", "porto"}
     assert [one["consumer"] for one in found["consumers"]] == ["billing", "audit"]
     with urllib.request.urlopen(url, timeout=60) as answer:

@@ -72,7 +72,7 @@ def mutual(ours: Files) -> Iterator[EmbeddedScylla]:
 
 
 def connect(scylla: EmbeddedScylla, **tls: Path) -> rscylla.Session:
-    return rscylla.connect([f"127.0.0.1:{scylla.port}"], connect_timeout_s=5, **tls)
+    return rscylla.connect([f"127.0.0.1:{scylla.port}"], connect_timeout_s=60, **tls)
 
 
 def test_the_owners_session_needs_no_words_about_tls(scylla: EmbeddedScylla) -> None:
@@ -311,7 +311,7 @@ def test_a_plain_client_that_is_disconnected_gets_a_hint_about_tls(
         hanging_up(answer) as address,
         pytest.raises(rscylla.ConnectionFailed, match=rf"{text}if it speaks TLS, give tls_ca$"),
     ):
-        rscylla.connect([address], connect_timeout_s=5)
+        rscylla.connect([address], connect_timeout_s=60)
 
 
 def test_reasons_why_tls_is_refused(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Return the first true result of *check*, whose facts change in the driver's own threads."""
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.01)):

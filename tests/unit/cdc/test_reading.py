@@ -239,7 +239,7 @@ def test_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
     client = stream_of(one, prefetch=3)("", LAG, stop=stop)
     thread = client._feed._thread
     assert thread is not None
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     gone = weakref.ref(client)
     if how == "closed":
         client.close()
@@ -252,7 +252,7 @@ def test_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
         del client
         gc.collect()
         assert gone() is None
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -262,13 +262,13 @@ def test_close_waits_for_the_thread_to_end(one: FakeLog, monkeypatch: pytest.Mon
     def wait(inner: Stop, _: float) -> None:
         waiting.set()
         inner.wait()
-        joined.wait(10)  # the thread cannot end before another one waits for it
+        joined.wait(60)  # the thread cannot end before another one waits for it
 
     one.clock.wait = wait  # type: ignore[assignment, method-assign]
     client = stream_of(one, prefetch=3)("", LAG)
     thread = client._feed._thread
     assert thread is not None
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     join = thread.join
     monkeypatch.setattr(thread, "join", lambda *timeout: joined.set() or join(*timeout))
     client.close()
@@ -284,7 +284,7 @@ def test_a_stop_ends_recv_while_the_reader_waits_for_an_answer(one: FakeLog) -> 
     def hang(cql: str) -> None:
         if not stop.is_set():
             stop.set()
-            answered.append(answer.wait(10))
+            answered.append(answer.wait(60))
 
     one.on_rows = hang  # type: ignore[assignment]
     with pytest.raises(Stopped):

@@ -78,7 +78,7 @@ class Cluster:
 
     def close(self) -> None:
         self._wake.put(False)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _answer(self) -> None:
         while self._wake.get():
@@ -438,8 +438,8 @@ def test_stop_ends_a_wait_for_answers() -> None:
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     stop.set()
-    assert isinstance(ended.get(timeout=10), Stopped)
-    thread.join(10)
+    assert isinstance(ended.get(timeout=60), Stopped)
+    thread.join(60)
     cluster.release()
     cluster.close()
 

@@ -29,7 +29,7 @@ from rscylla.event import Event, EventID
 
 INTS = IntCursorCodec()
 STREAM = bytes.fromhex("ced00000000000009663c8dc500005a1")
-WAIT_S = 10.0
+WAIT_S = 60.0
 """How long a test waits for another thread before it fails."""
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cursorstore import IntCursorCodec, MemoryCursorStore
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 def test_consumers_in_several_threads_do_not_wait_for_each_other() -> None:

@@ -142,7 +142,7 @@ def test_events_that_failed_in_the_active_build_alone_are_applied_once_to_the_ot
 
         def held(within: TokenRange) -> Iterator[ScanPage]:
             yield from scan(within)
-            assert hold.wait(10)
+            assert hold.wait(60)
 
         shop.store.scan = held  # type: ignore[method-assign]
         lane.projector.rebuild()
@@ -269,7 +269,7 @@ def test_a_stop_does_not_wait_for_a_scan_that_waits_for_the_cluster(shop: Shop) 
     def hanging(within: TokenRange) -> Iterator[ScanPage]:
         try:
             waits.set()
-            assert answers.wait(10)
+            assert answers.wait(60)
             yield from scan(within)
         finally:
             over.set()
@@ -277,10 +277,10 @@ def test_a_stop_does_not_wait_for_a_scan_that_waits_for_the_cluster(shop: Shop) 
     shop.store.scan = hanging  # type: ignore[method-assign]
     with Lane(shop) as lane:
         lane.add("b", 1)
-        assert waits.wait(10)
+        assert waits.wait(60)
     assert not over.is_set()
     answers.set()
-    assert over.wait(10)
+    assert over.wait(60)
     assert lane.view.applied(1, "a") == []
 
 
@@ -290,18 +290,18 @@ def test_a_stop_waits_for_the_event_that_is_being_applied(shop: Shop) -> None:
     def slow(build: int, envelope: Envelope[Any]) -> None:
         if envelope.aggregate == counter("a"):
             begins.set()
-            assert goes_on.wait(10)
+            assert goes_on.wait(60)
 
     shop.add("a", 1, 2, told=False)
     with Lane(shop, Watched(slow)) as lane:
         lane.add("b", 1)
-        assert begins.wait(10)
+        assert begins.wait(60)
         ending = threading.Thread(target=lane.consumer.stop)
         ending.start()
         ending.join(0.05)
         assert ending.is_alive()
         goes_on.set()
-        ending.join(10)
+        ending.join(60)
         assert lane.view.applied(1, "a") == [1]
 
 
@@ -339,7 +339,7 @@ def test_a_lane_whose_lease_was_lost_makes_no_build_active_and_drops_none(shop: 
 
         lane.builds.activate = losing  # type: ignore[method-assign]
         lane.projector.rebuild()
-        assert retired.wait(10)
+        assert retired.wait(60)
     assert lane.builds.find_builds("totals").retired == 1
     assert lane.view.dropped == []
 

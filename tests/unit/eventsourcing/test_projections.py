@@ -69,7 +69,7 @@ class Running:
 
     def join(self) -> None:
         assert self._thread is not None
-        self._thread.join(10)
+        self._thread.join(60)
         if self._failed:
             raise self._failed[0]
 
@@ -240,7 +240,7 @@ def test_a_rebuild_that_fails_does_not_stop_the_live_build(
     shop.store.scan = broken  # type: ignore[method-assign]
     with caplog.at_level(logging.WARNING):
         running.projector.rebuild()
-        assert failing.wait(10)
+        assert failing.wait(60)
         running.projector.wait_for(counter("a"), shop.add("a", 2), timedelta(seconds=10))
         running.await_built(2)
     assert running.totals() == {"a": 3}
@@ -274,13 +274,13 @@ def test_a_lane_that_has_not_seen_that_a_build_was_given_up_goes_on(shop: Shop) 
 
     def holding(within: TokenRange = TokenRange()) -> Iterator[ScanPage]:  # noqa: B008 - a value
         held.set()
-        go.wait(10)
+        go.wait(60)
         yield from scan(within)
 
     shop.store.scan = holding  # type: ignore[method-assign]
     running.start()
     try:
-        assert held.wait(10)
+        assert held.wait(60)
         assert running.projector.abandon(2)
         for amount in (2, 3):  # with the second one, the first is done
             version = shop.add("a", amount)
@@ -313,12 +313,12 @@ def test_a_page_of_the_scan_that_is_older_than_an_event_of_the_log_loses_nothing
     def slow(*args: Any) -> Iterator[ScanPage]:
         pages = list(scan(*args))
         read.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return iter(pages)
 
     shop.store.scan = slow  # type: ignore[method-assign]
     running.projector.rebuild()
-    assert read.wait(10)
+    assert read.wait(60)
     shop.add("a", 2)
     shop.add("new", 3)
     eventually(lambda: running.view.version(1, counter("new")) == 1)
