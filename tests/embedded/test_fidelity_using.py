@@ -153,7 +153,8 @@ def test_large_batches_of_several_partitions_are_refused(box: EngineBox) -> None
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE n SET v = v + 1 WHERE k = 1 IF v = 1", "Invalid operation .* for non counter column v"),
+        ("UPDATE n SET v = v + 1 WHERE k = 1", r"Invalid operation \(v = v \+ 1\) for non counter column v"),
+        ("UPDATE n SET v = v - ? WHERE k = 1", r"Invalid operation \(v = v - \?\) for non counter column v"),
         ("UPDATE n SET s = {1} + s WHERE k = 1", "Invalid operation .* for non list column s"),
         ("UPDATE n SET fl = [1] + fl WHERE k = 1", "Invalid operation .* for frozen list column fl"),
         ("UPDATE n SET fs = fs + {1} WHERE k = 1", "Invalid operation .* for frozen collection column fs"),

@@ -395,8 +395,8 @@ def test_insert_with_another_number_of_values_is_refused():
         ("v = v - [1]", ast.Assignment("subtract", "v", ast.ListTerm((INT[1],)))),
         ("v = [1] + v", ast.Assignment("prepend", "v", ast.ListTerm((INT[1],)))),
         ("v = ? + v", ast.Assignment("prepend", "v", marker(0))),
-        ("v=v-1", ast.Assignment("subtract", "v", INT[1])),
-        ("v = v -1", ast.Assignment("subtract", "v", INT[1])),
+        ("v=v-1", ast.Assignment("add", "v", ast.Constant("integer", "-1"))),
+        ("v = v -1", ast.Assignment("add", "v", ast.Constant("integer", "-1"))),
         ("v = v + 1", ast.Assignment("add", "v", INT[1])),
         ("v = v + -1", ast.Assignment("add", "v", INT[-1])),
         ("v['k'] = 1", ast.Assignment("element", "v", INT[1], text("k"))),
@@ -697,7 +697,8 @@ def test_unreserved_words_are_names_everywhere(name):
     assert alone.selectors == (ast.Selector(ast.ColumnSelector(name), None),)
     assert selectors(f"{name}, {name} AS {name}, a.{name}, {name}.a, {name}['k']")[0] == ast.ColumnSelector(name)
     assert parse(f"INSERT INTO {name} (a, {name}) VALUES (1, {{{name}: 1}})").columns == ("a", name)  # type: ignore[union-attr]
-    assert parse(f"UPDATE t SET {name} = 1, {name}.{name} = 2 WHERE a = 1 IF {name} = 1").assignments[0].column == name  # type: ignore[union-attr]
+    update = parse(f"UPDATE t SET {name}[1] = 1, {name}.{name} = 2 WHERE a = 1 IF {name} = 1")
+    assert update.assignments[0].column == name  # type: ignore[union-attr]
     assert parse(f"DELETE {name} FROM t WHERE {name} IN (1)").deletions == (ast.Deletion(name),)  # type: ignore[union-attr]
     assert parse(f"CREATE TABLE {name} ({name} text PRIMARY KEY, b int STATIC)").partition_key == (name,)  # type: ignore[union-attr]
     assert parse(f"ALTER TABLE t RENAME {name} TO {name}").rename == ((name, name),)  # type: ignore[union-attr]

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
+from decimal import Decimal, Inexact
 from typing import Any, Final
 
 import attrs
 
 from ..errors import InvalidRequest
-from ..types import BIGINT, COUNTER, DECIMAL, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, VARINT, CqlType
+from ..types import BIGINT, DECIMAL, DOUBLE, FLOAT, CqlType
+from .arithmetic import EXACT, INTEGERS, overflows
 from .expression import Expression, aggregated
 from .rows import RowView
 
 __all__ = ["AGGREGATES", "aggregate_of", "count_rows"]
 
 AGGREGATES: Final = ("count", "min", "max", "sum", "avg")
-_INTEGERS: Final = (TINYINT, SMALLINT, INT, BIGINT, VARINT, COUNTER)
-_BITS: Final[dict[CqlType, int]] = {TINYINT: 8, SMALLINT: 16, INT: 32}
-# Sums are exact or refused: 1E100000 + 1 alone would have more than 100,000 digits.
-_EXACT: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 
 def _no_value(view: RowView) -> bytes | None:
@@ -49,7 +46,7 @@ def _finisher(name: str, cql_type: CqlType) -> tuple[CqlType, Callable[[list[byt
             return pick((v for v in values if v is not None), key=cql_type.sort_key, default=None)  # type: ignore[no-any-return]
 
         return cql_type, extreme
-    numbers = (*_INTEGERS, FLOAT, DOUBLE, DECIMAL)
+    numbers = (*INTEGERS, FLOAT, DOUBLE, DECIMAL)
     if cql_type not in numbers:
         known = ", ".join(f"system.{name} : ({number.name}) -> {number.name}" for number in numbers)
         raise InvalidRequest(
@@ -65,23 +62,21 @@ def _total(cql_type: CqlType, values: list[bytes | None], *, mean: bool) -> byte
     if cql_type == DECIMAL:
         return cql_type.encode(_decimal_total(numbers, mean=mean))
     total = sum(numbers[1:], numbers[0])
-    if mean and cql_type in _INTEGERS:
+    if mean and cql_type in INTEGERS:
         total = abs(total) // len(numbers) * (1 if total >= 0 else -1)  # truncated like C++
     elif mean:
         total = total / len(numbers)
-    if cql_type in _INTEGERS and cql_type is not VARINT:
-        bits = _BITS.get(cql_type, 64)
-        if not -(1 << bits - 1) <= total < 1 << bits - 1:
-            raise InvalidRequest("Sum overflow. Values should be casted to a wider type.")
+    if overflows(cql_type, total):
+        raise InvalidRequest("Sum overflow. Values should be casted to a wider type.")
     return cql_type.encode(total)
 
 
 def _decimal_total(numbers: list[Decimal], *, mean: bool) -> Decimal:
     """Return the exact sum; the mean has its scale, rounded half to even. Source: Scylla ``utils/big_decimal.cc``."""
     try:
-        total = functools.reduce(_EXACT.add, numbers)
+        total = functools.reduce(EXACT.add, numbers)
     except Inexact:
-        raise InvalidRequest(f"a sum of decimals has more than {_EXACT.prec} digits") from None
+        raise InvalidRequest(f"a sum of decimals has more than {EXACT.prec} digits") from None
     if not mean:
         return total
     sign, digits, exponent = total.as_tuple()

@@ -14,8 +14,9 @@ from ..result import UNSET, BindValue
 from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
 from ..storage.reconcile import live_value, put_cell, put_collection
-from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType
+from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType, term_text
 from ..types.timeuuid import EPOCH_TICKS
+from .arithmetic import NUMBERS, added, subtracted
 from .binding import Getter, Request, Scope
 
 __all__ = ["ColumnEdit", "ListKeys", "PriorRow", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
@@ -84,6 +85,12 @@ class WriteContext:
             # A dead cell has no TTL: a tombstone does not expire.
             return Cell(None, self.timestamp)
         return Cell(value, self.timestamp, self.ttl, self.expiry)
+
+    def live_value(self, name: str) -> bytes | None:
+        """Return the live value of a column of one cell before the request."""
+        row = self.prior(*self.place, self.ck)
+        stored = None if row is None else row.cells.get(name)
+        return live_value(stored, self.request.now_s) if isinstance(stored, Cell) else None
 
     def list_cells(self, name: str) -> list[tuple[bytes, bytes]]:
         """Return the live (key, value) pairs of a list before the request, in list order."""
@@ -162,15 +169,21 @@ def _elements(ctx: WriteContext, cql_type: CqlType, value: bytes) -> dict[bytes,
     raise TypeError(f"{cql_type.name} has no elements")
 
 
-def assignment(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit:
-    """Return one SET item of an UPDATE. Raises InvalidRequest when the type has no such operation."""
+def assignment(scope: Scope, column: Column, item: ast.Assignment, *, is_conditional: bool) -> ColumnEdit:
+    """Return one SET item of an UPDATE; ``is_conditional`` if that has an IF clause.
+
+    Raises InvalidRequest when the type has no such operation.
+    """
     if item.kind == "set":
         return setter(scope, column, item.value)
     if item.kind in ("add", "subtract", "prepend"):
+        if is_conditional and item.kind != "prepend" and column.type in NUMBERS:
+            return _number(scope, column, item)
         refused = _no_arithmetic(column.type, item.kind)
         if refused is not None:
-            operation = f"... + {column.name}" if item.kind == "prepend" else f"{column.name} {_SIGNS[item.kind]} ..."
-            raise InvalidRequest(f"Invalid operation ({column.name} = {operation}) for {refused} column {column.name}")
+            name, value = column.name, term_text(item.value)
+            operation = f"{value} + {name}" if item.kind == "prepend" else f"{name} {_SIGNS[item.kind]} {value}"
+            raise InvalidRequest(f"Invalid operation ({name} = {operation}) for {refused} column {name}")
         return _arithmetic(scope, column, item)
     if item.kind == "element":
         return _set_element(scope, column, item.key, item.value)
@@ -187,6 +200,22 @@ def _no_arithmetic(cql_type: CqlType, kind: str) -> str | None:
     if not isinstance(cql_type, ListType | SetType | MapType):
         return "non counter"
     return None if cql_type.is_multicell else "frozen collection"
+
+
+def _number(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit:
+    """Return ``r = r + term`` of a number: only where Paxos makes one step of the read and the write."""
+    name, cql_type = column.name, column.type
+    get = scope.getter(item.value, cql_type, name)
+    operate = added if item.kind == "add" else subtracted
+
+    def put(ctx: WriteContext, row: RowMutation) -> None:
+        value = get(ctx.request)
+        if value is not UNSET:
+            # As in SQL, nothing comes of null: the column is, or becomes, null.
+            result = operate(cql_type, name, ctx.live_value(name), value)  # type: ignore[arg-type]  # it is set
+            put_cell(row, name, ctx.cell(result))
+
+    return ColumnEdit(column, put, needs_read=True)
 
 
 def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit:

@@ -385,13 +385,12 @@ def _insert(scope: Scope, statement: ast.Insert) -> WritePlan:
 def _update(scope: Scope, statement: ast.Update) -> WritePlan:
     table = scope.table
     plan = WritePlan(scope, "UPDATE", statement.using)
+    is_conditional = statement.if_exists or bool(statement.conditions)
     for item in statement.assignments:
         column = _column(table, item.column)
         if column.kind in ("partition_key", "clustering"):
             raise InvalidRequest(f"PRIMARY KEY part {column.name} found in SET part")
-        if item.kind == "set" and any(op.column is column for op in plan.operations):
-            raise InvalidRequest(f"Multiple incompatible setting of column {column.name}")
-        plan.operations.append(assignment(scope, column, item))
+        plan.operations.append(assignment(scope, column, item, is_conditional=is_conditional))
     plan.restrictions = Restrictions(scope, map(_equal_of_one, statement.where))
     _conditions(scope, plan, statement)
     _require_only_keys(plan)

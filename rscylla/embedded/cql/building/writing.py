@@ -64,7 +64,7 @@ class Writing(Reading):
         if not parts[2].text.startswith("-"):
             raise SyntaxException(f"no viable alternative at input '{parts[2].text}'")
         self._same(parts, parts[1], "X - <value>")
-        return ast.Assignment("subtract", parts[0], ast.Constant("integer", parts[2].text[1:]))
+        return ast.Assignment("add", parts[0], parts[2])
 
     def assign_element(self, parts: Parts) -> ast.Assignment:
         return ast.Assignment("element", parts[0], parts[2], parts[1])
@@ -85,6 +85,9 @@ class Writing(Reading):
 
     def update(self, parts: Parts) -> ast.Update:
         table, using, *assignments, where, (if_exists, conditions) = parts
+        for at, item in enumerate(assignments):
+            if any(_clash(before, item) for before in assignments[:at]):
+                raise SyntaxException(f"Multiple incompatible setting of column {item.column}")
         return ast.Update(table, as_tuple(assignments), where, using, if_exists, conditions, markers=self.markers)
 
     def deletion(self, parts: Parts) -> ast.Deletion:
@@ -125,3 +128,12 @@ class Writing(Reading):
 
     def use(self, parts: Parts) -> ast.Use:
         return ast.Use(parts[0])
+
+
+def _clash(first: ast.Assignment, second: ast.Assignment) -> bool:
+    """Tell whether two assignments of one UPDATE cannot both be done: one of them sets what the other one edits."""
+    if first.column != second.column:
+        return False
+    if first.kind == second.kind == "field":
+        return bool(first.key == second.key)
+    return "set" in (first.kind, second.kind)
