@@ -24,6 +24,7 @@ from ..types import (
     parse_type,
     resolve,
     term_bytes,
+    term_text,
 )
 
 __all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind", "timeout_us"]
@@ -118,7 +119,7 @@ class Scope:
         if isinstance(term, ast.Cast):
             hinted = parse_type(term.type_text, self.lookup_udt)
             if not is_compatible(hinted, cql_type):
-                raise InvalidRequest(f'Cannot assign a value of type {hinted.name} to "{name}" of type {cql_type.name}')
+                raise InvalidRequest(f"Cannot assign value {term_text(term)} to {name} of type {cql_type.name}")
             return self.getter(term.term, hinted, name)
         return self._composed(term, cql_type, name)
 

@@ -35,9 +35,9 @@ from .typetext import parse_type
 
 __all__ = [
     "LITERALS",
-    "WIDER",
     "default_type",
     "has_grown_from",
+    "has_spellings",
     "hint",
     "is_assignable",
     "is_compatible",
@@ -66,7 +66,16 @@ _ACCEPTED: Final[dict[str, frozenset[NativeType]]] = {
     "blob": frozenset((BLOB,)),
     "duration": frozenset((DURATION,)),
 }
-WIDER: Final[dict[CqlType, tuple[CqlType, ...]]] = {
+# Which types' values are values of another type as they stand. Source: Scylla ``types/types.cc``,
+# is_value_compatible_with.
+_SAME_BYTES: Final[dict[CqlType, tuple[CqlType, ...]]] = {
+    TEXT: (ASCII,),
+    UUID: (TIMEUUID,),
+    VARINT: (INT, BIGINT),
+    BIGINT: (TIMESTAMP,),
+    TIMESTAMP: (BIGINT,),
+}
+_WIDER: Final[dict[CqlType, tuple[CqlType, ...]]] = {
     TINYINT: (SMALLINT, INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL),
     SMALLINT: (INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL),
     INT: (BIGINT, VARINT, DOUBLE, DECIMAL),
@@ -120,7 +129,7 @@ def _common_type(terms: Sequence[Any]) -> CqlType | None:
     """Return the type that all the terms are of, or can be widened to."""
     types = [default_type(term) for term in terms]
     for wanted in types:
-        if wanted is not None and all(t is not None and (t == wanted or wanted in WIDER.get(t, ())) for t in types):
+        if wanted is not None and all(t is not None and (t == wanted or wanted in _WIDER.get(t, ())) for t in types):
             return wanted
     return None
 
@@ -159,7 +168,7 @@ def is_compatible(source: CqlType, target: CqlType) -> bool:
     # Frozen or not, a whole value is encoded alike; and any bytes are a blob.
     if source.freeze() == target.freeze() or target is BLOB:
         return True
-    return (source, target) in ((ASCII, TEXT), (TIMEUUID, UUID), (TIMESTAMP, BIGINT))
+    return source in _SAME_BYTES.get(target, ())
 
 
 def has_grown_from(former: CqlType, later: CqlType) -> bool:
@@ -177,6 +186,18 @@ def has_grown_from(former: CqlType, later: CqlType) -> bool:
     return is_compatible(former, later)
 
 
+def has_spellings(cql_type: CqlType) -> bool:
+    """Tell whether values of the type can be equal and differ in bytes, as 1.0 and 1.00 do."""
+    match cql_type:
+        case ListType() | SetType() | VectorType():
+            return has_spellings(cql_type.element)
+        case MapType():
+            return has_spellings(cql_type.key) or has_spellings(cql_type.value)
+        case TupleType() | UdtType():
+            return any(map(has_spellings, cql_type.items))
+    return cql_type in (DECIMAL, VARINT, BOOLEAN, FLOAT, DOUBLE)
+
+
 def is_assignable(term: Any, cql_type: CqlType) -> bool:
     """Tell whether a term is written as a value of *cql_type* is; markers and calls may give one."""
     match term:
@@ -187,8 +208,7 @@ def is_assignable(term: Any, cql_type: CqlType) -> bool:
                 return term.kind == "string"
             return isinstance(cql_type, NativeType) and cql_type in _ACCEPTED[term.kind]
         case ast.Cast():
-            hinted = hint(term.type_text, cql_type)
-            return is_compatible(hinted, cql_type) or cql_type in WIDER.get(hinted, ())
+            return is_compatible(hint(term.type_text, cql_type), cql_type)
         case ast.Marker() | ast.Call():
             return True
     return _fits(term, cql_type) and not any(misfits(term, cql_type, ""))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..cql import ast
 from ..errors import InvalidRequest
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
-from .fitting import LITERALS, WIDER, hint, is_assignable, is_compatible, misfits
+from .fitting import LITERALS, hint, is_assignable, is_compatible, misfits, term_text
 from .literals import parse_date, parse_duration, parse_time, parse_timestamp, parse_varint
 from .natives import (
     ASCII,
@@ -169,11 +169,10 @@ class _Resolver:
     def _cast(self, term: ast.Cast, cql_type: CqlType) -> bytes | Unset | None:
         hinted = hint(term.type_text, cql_type)
         value = self.value(term.term, hinted)
-        if not isinstance(value, bytes) or is_compatible(hinted, cql_type):
+        if is_compatible(hinted, cql_type):
             return value
-        if cql_type in WIDER.get(hinted, ()):
-            return cql_type.encode(hinted.decode(value))
-        raise self._mismatch(f"value of type {hinted.name}", cql_type)
+        place = self._receiver or "a value"
+        raise InvalidRequest(f"Cannot assign value {term_text(term)} to {place} of type {cql_type.name}")
 
     def _compound(self, term: Any, cql_type: CqlType) -> bytes | None:
         try:
