@@ -48,7 +48,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("boolean", "true", "true"),
     ("boolean", '" TRUE "', "true"),
     ("date", '"2026-11-21"', '"2026-11-21"'),
-    ("decimal", "1.50", "1.50"),
+    ("decimal", "1.05", "1.05"),
     ("decimal", '"12"', "12"),
     ("decimal", "1E-10000", "1E-10000"),
     ("double", "1.5", "1.5"),

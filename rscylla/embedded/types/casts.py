@@ -92,9 +92,8 @@ def _number(source: CqlType, target: CqlType) -> Callable[[Any], Any]:
         return _to_float
     if target is DECIMAL:
         if source in (FLOAT, DOUBLE):
-            # So many digits tell every 32-bit or 64-bit float from its neighbours.
-            digits = 9 if source is FLOAT else 17
-            return lambda value: Decimal(f"{value:.{digits}g}")
+            # Its text, which has no more digits than tell a 32-bit or 64-bit float from its neighbours.
+            return lambda value: Decimal(value_text(source, value))
         return _with_tenths
     bits = _BITS.get(target)
     if source in (FLOAT, DOUBLE):
@@ -142,7 +141,7 @@ def value_text(source: CqlType, value: Any) -> str:
     if source is DOUBLE:
         return _float_text(repr(value))
     if source is DECIMAL:
-        return format(value, "f") if value.as_tuple().exponent <= 0 else str(value)
+        return _decimal_text(value)
     if source is DATE:
         return _date_text(value)
     if source is TIMESTAMP:
@@ -172,6 +171,12 @@ def _shortest_float(value: float) -> str:
 
 def _float_text(text: str) -> str:
     return text.removesuffix(".0")
+
+
+def _decimal_text(value: Decimal) -> str:
+    """Return all digits, without zeros at the end of a fraction. Source: Scylla ``utils/big_decimal.cc``."""
+    text = format(value, "f") if value else "0"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _clock_text(seconds: int) -> str:
