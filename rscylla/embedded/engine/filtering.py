@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -26,6 +26,7 @@ __all__ = [
     "left_side",
     "like",
     "not_unset",
+    "one_of",
     "predicate",
     "relation_text",
 ]
@@ -232,10 +233,10 @@ def _membership(
     def for_request(request: Request) -> Check:
         wanted, read = values(request), reader(request)
         # A null on either side is neither in a list nor not in it.
-        if wanted is None:
+        if wanted is None or (negated and None in wanted):
             return lambda view: False
-        found = set(wanted) - {None}
-        return lambda view: (value := read(view)) is not None and (value in found) != negated
+        is_one = one_of(cql_type, [value for value in wanted if value is not None])
+        return lambda view: (value := read(view)) is not None and is_one(value) != negated
 
     return for_request
 
@@ -282,6 +283,15 @@ def like(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
+def one_of(cql_type: CqlType, values: Sequence[bytes]) -> Callable[[bytes], bool]:
+    """Return the test whether a value equals one of *values*: equal ones may differ in bytes, as 1.0 and 1.00 do."""
+    sort_key = cql_type.sort_key
+    # Keys of values that hold lists have no hash.
+    keys = [sort_key(value) for value in values]
+    same = frozenset(values)
+    return lambda value: value in same or sort_key(value) in keys
+
+
 def not_unset(value: BindValue, name: str) -> bytes | None:
     if value is UNSET:
         raise InvalidRequest(f"Invalid unset value for {name}")
@@ -293,13 +303,13 @@ def _contains(scope: Scope, relation: ast.Relation, column: Column) -> Callable[
     by_key = relation.op == "CONTAINS KEY"
     name = f"{'key' if by_key else 'value'}({column.name})"
     if isinstance(cql_type, MapType):
-        wanted = scope.getter(relation.right, cql_type.key if by_key else cql_type.value, name)
+        part_type = cql_type.key if by_key else cql_type.value
         mapping, part = cql_type, 0 if by_key else 1
 
         def items(value: bytes) -> list[bytes]:
             return [pair[part] for pair in mapping.split(value)]
     elif isinstance(cql_type, SetType | ListType) and not by_key:
-        wanted = scope.getter(relation.right, cql_type.element, name)
+        part_type = cql_type.element
         listed = cql_type
 
         def items(value: bytes) -> list[bytes]:
@@ -308,13 +318,15 @@ def _contains(scope: Scope, relation: ast.Relation, column: Column) -> Callable[
     else:
         on = f"non-map column {column.name}" if by_key else f'non-collection column "{column.name}"'
         raise InvalidRequest(f"Cannot use {relation.op} on {on}")
+    wanted = scope.getter(relation.right, part_type, name)
 
     def for_request(request: Request) -> Check:
         value = not_unset(wanted(request), name)
+        is_it = one_of(part_type, [] if value is None else [value])
 
         def check(view: RowView) -> bool:
             whole = read(view)
-            return whole is not None and value is not None and value in items(whole)
+            return whole is not None and any(map(is_it, items(whole)))
 
         return check
 

@@ -22,7 +22,7 @@ from ..storage.mutation import Bound, Key
 from ..storage.tokens import MIN_TOKEN
 from ..types import BIGINT, CqlType, TupleType
 from .binding import Getter, Request, Scope
-from .filtering import COMPARE, Check, Predicate, predicate, relation_text
+from .filtering import COMPARE, Check, Predicate, one_of, predicate, relation_text
 from .ranges import Range, RangeMaker
 from .rows import RowView, column_value
 from .tuples import SLICES, TupleRelation, Values, check_sizes, check_together, tuple_key
@@ -540,14 +540,15 @@ def _key_check(column: Column, single: _Single) -> Callable[[Request], Check]:
     read = column_value(column)
 
     def for_request(request: Request) -> Check:
-        wanted = None if single.values is None else set(single.values(request))
+        values = None if single.values is None else single.values(request)
+        is_one = None if values is None else one_of(column.type, [v for v in values if v is not None])
         within = single.within(request)
 
         def check(view: RowView) -> bool:
             value = read(view)
             if value is None:
                 return False
-            return within(value) if wanted is None else value in wanted
+            return within(value) if is_one is None else is_one(value)
 
         return check
 

@@ -17,7 +17,7 @@ from ..schema.tables import LOG_SUFFIX, TableSchema
 from ..storage.mutation import Key, PartitionMutation, RowMutation
 from ..storage.packed import PackedPartition, Stamp
 from ..storage.partitions import Partition, TableStore, unpacked
-from ..storage.reconcile import delete_row
+from ..storage.reconcile import delete_row, join_spellings
 from ..storage.rowttl import expired_rows
 from ..system.contents import SystemTables
 from . import lwt
@@ -172,6 +172,7 @@ class Writer:
         faults = None if self.faults is None or not self.faults.concerns_writes else self.faults
         logged: list[LoggedRecord] = []
         for mutation in mutations:
+            join_spellings(mutation)
             cdc = mutation.table.cdc
             if cdc is not None and cdc.enabled:
                 # As in Scylla, log rows live from the server's present on, whatever timestamp they carry.

@@ -91,7 +91,7 @@ class Partition:
         if self.ranges.spans:
             floor = max(floor, self.ranges.covering(place) or NEVER)
         if at < len(positions) and positions[at] == place:
-            self._replace(at, key, edit, floor)
+            self._replace(at, edit, floor)
             return
         packed: tuple[Shape | None, Packed] | None = pack_plain(key, edit)
         # A row that has a shape was written at one time, so all of it stays or nothing.
@@ -106,8 +106,9 @@ class Partition:
         self._shapes.insert(at, packed[0])
         self._rows.insert(at, packed[1])
 
-    def _replace(self, at: int, key: Key, edit: RowMutation, floor: int) -> None:
-        """Merge an edit into row ``at``."""
+    def _replace(self, at: int, edit: RowMutation, floor: int) -> None:
+        """Merge an edit into row ``at``, whose key stays as it was first written: 1.0 for a later 1.00."""
+        key, row = self.entry(at)
         packed: tuple[Shape | None, Packed] | None = pack_plain(key, edit)
         # Most updates write the same columns at a later time: nothing is left of the row as it was.
         if (
@@ -115,7 +116,6 @@ class Partition:
             or packed[0] != self._shapes[at]
             or packed_time(packed[1]) <= max(packed_time(self._rows[at]), floor)
         ):
-            row = self.row(at)
             merge_row(row, edit, floor)
             packed = pack_row(key, row)
         self._shapes[at], self._rows[at] = packed

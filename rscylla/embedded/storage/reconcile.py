@@ -6,8 +6,12 @@ The same rules merge the statements of a batch into one mutation and a mutation 
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Final
 
+from ..schema.tables import Column
+from ..types import has_spellings
 from .mutation import Cell, CollectionCells, Key, Marker, PartitionMutation, RangeTombstone, RowMutation
 from .positions import RangeTombstones, position_maker
 
@@ -15,6 +19,7 @@ __all__ = [
     "NEVER",
     "MutationBuilder",
     "is_live_cell",
+    "join_spellings",
     "live_value",
     "merge_cell",
     "merge_collection",
@@ -144,6 +149,35 @@ class MutationBuilder:
         if row is None:
             row = self.mutation.rows[key] = RowMutation()
         return row
+
+
+@functools.lru_cache(maxsize=1024)
+def _any_spellings(columns: tuple[Column, ...]) -> bool:
+    return any(has_spellings(column.type) for column in columns)
+
+
+def join_spellings(mutation: PartitionMutation) -> None:
+    """Make one row of rows whose keys are equal and differ in bytes, as 1.0 and 1.00 do; its key is the first one."""
+    if len(mutation.rows) < 2 or not _any_spellings(mutation.table.clustering_key):
+        return
+    position = position_maker(mutation.table)
+    placed = sorted([(position(key), at, key) for at, key in enumerate(mutation.rows)], key=lambda row: row[:2])
+    for _, same in itertools.groupby(placed, key=lambda row: row[0]):
+        (_, _, first), *others = same
+        for _, _, key in others:
+            _put_row(mutation.rows[first], mutation.rows.pop(key))
+
+
+def _put_row(row: RowMutation, edit: RowMutation) -> None:
+    if edit.tombstone is not None:
+        delete_row(row, edit.tombstone)
+    if edit.marker is not None:
+        put_marker(row, edit.marker)
+    for name, cell in edit.cells.items():
+        if isinstance(cell, Cell):
+            put_cell(row, name, cell)
+        else:
+            put_collection(row, name, cell)
 
 
 def put_cell(row: RowMutation, name: str, cell: Cell) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..cql.names import quote_name
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
-from .fitting import default_type, has_grown_from, is_assignable, is_compatible, term_text
+from .fitting import default_type, has_grown_from, has_spellings, is_assignable, is_compatible, term_text
 from .natives import (
     ASCII,
     BIGINT,
@@ -72,6 +72,7 @@ __all__ = [
     "VectorType",
     "default_type",
     "has_grown_from",
+    "has_spellings",
     "is_assignable",
     "is_compatible",
     "parse_type",

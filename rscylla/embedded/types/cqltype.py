@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -160,6 +161,16 @@ def _join(parts: Iterable[bytes | None]) -> bytes:
     return b"".join([b"\xff\xff\xff\xff" if p is None else _pack_length(len(p)) + p for p in parts])
 
 
+def _in_order(cql_type: CqlType, entries: Mapping[bytes, Any]) -> list[tuple[bytes, Any]]:
+    """Return entries by key in the order of its type; of equal keys, as 1.0 and 1.00, the first and the last value."""
+    placed = sorted([(cql_type.sort_key(key), key) for key in entries], key=lambda pair: pair[0])
+    out: list[tuple[bytes, Any]] = []
+    for _, same in itertools.groupby(placed, key=lambda pair: pair[0]):
+        keys = [key for _, key in same]
+        out.append((keys[0], entries[keys[-1]]))
+    return out
+
+
 def _null_first(cql_type: CqlType, part: bytes | None) -> tuple[Any, ...]:
     return () if part is None else (cql_type.sort_key(part),)
 
@@ -277,9 +288,9 @@ class SetType(_Elements):
         return SetType(self.element.freeze(), frozen=True)
 
     def join(self, items: Iterable[bytes]) -> bytes:
-        """Return the encoded value of these encoded elements, sorted, repeats dropped."""
+        """Return the encoded value of these encoded elements, sorted; of equal ones the first stays."""
         # Scylla keeps sets and maps in order, however a driver sends them.
-        return super().join(sorted(set(items), key=self.element.sort_key))
+        return super().join([pair[0] for pair in _in_order(self.element, dict.fromkeys(items))])
 
     def decode(self, data: bytes) -> Any:
         items = super().decode(data)
@@ -318,8 +329,8 @@ class MapType(_Collection):
         return list(zip(parts[::2], parts[1::2], strict=True))
 
     def join(self, pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """Return the encoded value of these encoded pairs, sorted by key; of equal keys the last one wins."""
-        entries = sorted(dict(pairs).items(), key=lambda pair: self.key.sort_key(pair[0]))
+        """Return the encoded value of these encoded pairs, sorted by key; of equal keys the last value wins."""
+        entries = _in_order(self.key, dict(pairs))
         return _pack_length(len(entries)) + _join(part for pair in entries for part in pair)
 
     def encode(self, value: Any) -> bytes:
