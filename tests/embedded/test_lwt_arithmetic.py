@@ -122,9 +122,7 @@ def test_what_has_no_sum_is_refused_when_prepared(
 def test_the_log_and_the_journal_have_the_sum(tmp_path: Path) -> None:
     with EmbeddedScylla(data_dir=tmp_path) as server:
         session = server.connect()
-        session.execute(
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-        )
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         session.execute("CREATE TABLE ks.t (p int PRIMARY KEY, r int) WITH cdc = {'enabled': true, 'preimage': true}")
         session.execute("INSERT INTO ks.t (p, r) VALUES (1, 1)")
         add = session.prepare("UPDATE ks.t SET r = r + ? WHERE p = 1 IF r < 10")

@@ -143,7 +143,7 @@ CLAUSES = (
         ),
         rejected("a field of a frozen UDT", "UPDATE t SET u.x = 7 WHERE pk = 1 AND ck = 1", "InvalidRequest", "frozen"),
         rejected(
-            "column + number",
+            "column + number, without IF",
             "UPDATE kv SET v = v + 1 WHERE k = 1",
             "InvalidRequest",
             "for non counter column v",
@@ -182,6 +182,12 @@ CLAUSES = (
         ),
         done("IF = null", "UPDATE kv SET v = 7 WHERE k = 2 IF v = null", [(True, None)]),
         done("IF with IN and a marker", "UPDATE kv SET v = 7 WHERE k = 1 IF v IN ?", [(True, 10)], values=([1, 10],)),
+        done(
+            "IF, and a number added to or taken from a column of numbers",
+            "UPDATE kv SET v = v + 5 WHERE k = 1 IF v = 10",
+            [(15,)],
+            shown="SELECT v FROM kv WHERE k = 1",
+        ),
         done("IF with NOT IN", "UPDATE kv SET v = 7 WHERE k = 1 IF v NOT IN (1, 2)", [(True, 10)]),
         done(
             "IF of a map's element",
