@@ -48,6 +48,11 @@ def box() -> EngineBox:
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
+        # IN of exactly one value is =.
+        ("pk IN (0) ORDER BY c1 DESC", [20, 21, 22, 10, 11, 12, 0, 1, 2]),
+        ("pk IN (0) AND c1 IN (1) ORDER BY c2 ASC", [10, 11, 12]),
+        ("pk = 0 AND (c1, c2) IN ((1, 2)) ORDER BY c2 ASC", [12]),
+        ("pk = 0 AND c1 IN (null)", []),
         ("pk = 0", [2, 1, 0, 12, 11, 10, 22, 21, 20]),
         ("pk = 0 ORDER BY c1 DESC", [20, 21, 22, 10, 11, 12, 0, 1, 2]),
         ("pk = 0 ORDER BY c1 ASC, c2 DESC", [2, 1, 0, 12, 11, 10, 22, 21, 20]),
@@ -269,6 +274,7 @@ def test_functions_and_aliases(box: EngineBox) -> None:
         "SELECT v FROM t WHERE pk IN (0, 1, 2)",
         "SELECT v FROM t WHERE pk = 0 ORDER BY c1 DESC",
         "SELECT v FROM t WHERE pk = 0 AND c1 IN (0, 2) ORDER BY c1 DESC",
+        "SELECT v FROM t WHERE pk IN (0) ORDER BY c1 DESC",
         "SELECT v FROM t LIMIT 11",
         "SELECT v FROM t PER PARTITION LIMIT 4",
         "SELECT v FROM t PER PARTITION LIMIT 4 LIMIT 7",
@@ -362,7 +368,9 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT * FROM t WHERE pk = 1 ORDER BY v", "only supported on the clustered columns"),
         ("SELECT * FROM t WHERE pk = 1 ORDER BY c2", "column c1 doesn't have an ordering or EQ relation"),
         ("SELECT * FROM t WHERE pk = 1 ORDER BY c2, c1", "following their declared order"),
-        ("SELECT * FROM t WHERE pk IN (1) AND c1 IN (1) ORDER BY c2", "column c1 doesn't have an ordering or EQ"),
+        ("SELECT * FROM t WHERE pk IN (1) AND c1 IN (1, 2) ORDER BY c2", "column c1 doesn't have an ordering or EQ"),
+        ("SELECT * FROM t WHERE pk = 1 AND c1 IN ? ORDER BY c2", "column c1 doesn't have an ordering or EQ"),
+        ("SELECT * FROM t WHERE pk = 1 AND (c1, c2) IN ((1, 1), (1, 2)) ORDER BY c2", "column c1 doesn't have"),
         ("SELECT * FROM t WHERE pk = 1 ORDER BY c1 ASC, c2 ASC", "Unsupported order by relation"),
         ("SELECT DISTINCT v FROM t", "must only request partition key columns and/or static columns"),
         ("SELECT DISTINCT s FROM t", "must request all the partition key columns"),

@@ -264,3 +264,18 @@ def test_what_writes_say_they_lack(box: EngineBox, statement: str, values: list[
 
 def test_a_clustering_key_that_is_too_long_selects_nothing(box: EngineBox) -> None:
     assert box.rows("SELECT * FROM one WHERE p = 'a' AND c = ?", ["x" * 66560]) == []
+
+
+def test_an_unset_index_leaves_a_list_as_it_is(box: EngineBox) -> None:
+    box.run("CREATE TABLE li (k int PRIMARY KEY, l list<text>, d list<decimal>) WITH cdc = {'enabled': true}")
+    box.run("INSERT INTO li (k, l, d) VALUES (1, ['a', 'b'], [1.0, 2])")
+    box.run("DELETE l[?] FROM li WHERE k = 1", [UNSET])
+    box.run("DELETE l[?] FROM li WHERE k = 2", [UNSET])
+    box.run("UPDATE li SET l = l - ? WHERE k = 1", [UNSET])
+    assert box.column('SELECT "cdc$operation" FROM li_scylla_cdc_log') == [2]
+    with pytest.raises(InvalidRequest, match="Invalid null value for list index"):
+        box.run("DELETE l[?] FROM li WHERE k = 1", [None])
+    with pytest.raises(InvalidRequest, match="Invalid unset value for list index"):
+        box.run("UPDATE li SET l[?] = 'x' WHERE k = 1", [UNSET])
+    box.run("UPDATE li SET d = d - [1.00] WHERE k = 1")
+    assert box.row("SELECT l, d FROM li") == {"l": ["a", "b"], "d": [2]}

@@ -18,6 +18,7 @@ from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, Ud
 from ..types.timeuuid import EPOCH_TICKS
 from .arithmetic import NUMBERS, added, subtracted
 from .binding import Getter, Request, Scope
+from .filtering import one_of
 
 __all__ = ["ColumnEdit", "ListKeys", "PriorRow", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
 
@@ -249,8 +250,8 @@ def _subtract(scope: Scope, column: Column, term: Any) -> ColumnEdit:
 
         def discard(ctx: WriteContext, row: RowMutation) -> None:
             value = get_list(ctx.request)
-            gone = set(cql_type.split(value)) if isinstance(value, bytes) else set()
-            cells = {key: ctx.cell(None) for key, item in ctx.list_cells(name) if item in gone}
+            is_gone = one_of(cql_type.element, cql_type.split(value) if isinstance(value, bytes) else [])
+            cells = {key: ctx.cell(None) for key, item in ctx.list_cells(name) if is_gone(item)}
             if cells:
                 put_collection(row, name, CollectionCells(cells=cells))
 
@@ -310,6 +311,8 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
 
     def put(ctx: WriteContext, row: RowMutation) -> None:
         raw = get_index(ctx.request)
+        if raw is UNSET and get_value is None:
+            return
         if not isinstance(raw, bytes):
             raise InvalidRequest(f"Invalid {_kind(raw)} value for list index of column {name}")
         value = None if get_value is None else get_value(ctx.request)

@@ -123,10 +123,11 @@ class Restrictions:
         self.filtered_names.append(found.column.name)
 
     def _add_column(self, relation: ast.Relation, column: Column) -> None:
-        op = relation.op
         if column.kind not in ("partition_key", "clustering"):
             self._add_filter(relation)
             return
+        relation = _equal_of_one(relation)
+        op = relation.op
         self._check_mix(column, is_slice=op in SLICES)
         single = self._single.setdefault(column.name, _Single(column))
         if op in SLICES:
@@ -227,6 +228,7 @@ class Restrictions:
         if in_order and relation.op not in SLICES:
             raise InvalidRequest(f"Operator {relation.op} cannot be used with SCYLLA_CLUSTERING_BOUND; use < <= > >=")
         check_sizes(columns, relation)
+        relation = _equal_of_one(relation)
         cql_type = TupleType(tuple(column.type for column in columns))
         values = self._values(relation, cql_type, f"({','.join(column.name for column in columns)})")
         found = TupleRelation(columns, cql_type, relation.op, values, in_order)
@@ -484,6 +486,13 @@ class Restrictions:
                 parts = [r for key in keys for r in self._make.tuple_slice(t.columns, t.op, key)]
             found = [cut for left in found for right in parts if (cut := self._make.intersection(left, right))]
         return found
+
+
+def _equal_of_one(relation: ast.Relation) -> ast.Relation:
+    """Return ``x = a`` for ``x IN (a)``, which Scylla takes for the same."""
+    if relation.op == "IN" and isinstance(relation.right, tuple) and len(relation.right) == 1:
+        return ast.Relation(relation.left, "=", relation.right[0])
+    return relation
 
 
 def _mixed() -> InvalidRequest:

@@ -391,7 +391,7 @@ def _update(scope: Scope, statement: ast.Update) -> WritePlan:
         if column.kind in ("partition_key", "clustering"):
             raise InvalidRequest(f"PRIMARY KEY part {column.name} found in SET part")
         plan.operations.append(assignment(scope, column, item, is_conditional=is_conditional))
-    plan.restrictions = Restrictions(scope, map(_equal_of_one, statement.where))
+    plan.restrictions = Restrictions(scope, statement.where)
     _conditions(scope, plan, statement)
     _require_only_keys(plan)
     _require_partition_key(plan)
@@ -415,7 +415,7 @@ def _delete(scope: Scope, statement: ast.Delete) -> WritePlan:
         if column.kind in ("partition_key", "clustering"):
             raise InvalidRequest(f"Invalid identifier {column.name} for deletion (should not be a PRIMARY KEY part)")
         plan.operations.append(deletion(scope, column, item))
-    plan.restrictions = Restrictions(scope, map(_equal_of_one, statement.where))
+    plan.restrictions = Restrictions(scope, statement.where)
     _conditions(scope, plan, statement)
     _require_only_keys(plan)
     _require_partition_key(plan)
@@ -432,13 +432,6 @@ def _delete(scope: Scope, statement: ast.Delete) -> WritePlan:
             f"Primary key column '{missing.name}' must be specified in order to modify column '{regular[0].name}'"
         )
     return plan
-
-
-def _equal_of_one(relation: ast.Relation) -> ast.Relation:
-    """Return ``x = a`` for ``x IN (a)``, which Scylla takes for the same."""
-    if relation.op == "IN" and isinstance(relation.right, tuple) and len(relation.right) == 1:
-        return ast.Relation(relation.left, "=", relation.right[0])
-    return relation
 
 
 def _conditions(scope: Scope, plan: WritePlan, statement: ast.Update | ast.Delete) -> None:
