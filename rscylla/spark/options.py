@@ -140,7 +140,7 @@ class Options:
             page_size=read.count("pageSize") or 5_000,
             fail_on_data_loss=read.flag("failOnDataLoss", default=True),
             fail_on_schema_change=read.flag("failOnSchemaChange", default=False),
-            columns=read.names("columns"),
+            columns=read.columns("columns"),
             keep_dollar=read.flag("keepDollar", default=False),
             digits=read.digits(),
         )
@@ -254,6 +254,12 @@ class _OptionValues:
     def names(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in (self.maybe(name) or "").split(",") if part.strip())
 
+    def columns(self, name: str) -> tuple[str, ...]:
+        """Return names of columns; those in backticks may have commas, and spaces at their ends."""
+        found = [match.groups() for match in _COLUMN.finditer(self.maybe(name) or "")]
+        names = (plain.strip() if in_ticks is None else in_ticks.replace("``", "`") for in_ticks, plain in found)
+        return tuple(n for n in names if n)
+
     def span(self, name: str) -> int:
         """Return microseconds."""
         found: timedelta = self._read(name, duration)
@@ -322,6 +328,7 @@ MOST_DIGITS = 38
 
 _EXAMPLES = {"decimalAs": "decimal(38,2)", "varintAs": "decimal(38,0)"}
 
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`\s*(?=,|$)|([^,]*))(?:,|$)")
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)", re.ASCII)
 
 _UNITS = {

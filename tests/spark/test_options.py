@@ -47,6 +47,21 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("a, b ,c,", ("a", "b", "c")),
+        ("`a,b`,c", ("a,b", "c")),
+        (" ` a ` , `b``c`", (" a ", "b`c")),
+        ("a`b,c``d", ("a`b", "c``d")),
+        ("`a,b", ("`a", "b")),
+        ("`\n`,😀", ("\n", "😀")),
+    ],
+)
+def test_names_of_columns_may_be_in_backticks(given: str, names: tuple[str, ...]) -> None:
+    assert Options.of(GIVEN | {"columns": given}).columns == names
+
+
 def test_the_largest_counts_are_accepted() -> None:
     rows = str(2**63 - 1)
     options = Options.of({**GIVEN, "port": " 065535 ", "pageSize": "2147483647", "maxRowsPerTrigger": rows})
