@@ -6,19 +6,19 @@ through Parquet files. Fields of the primary key carry it at the top, the others
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from ..cdc.table import BaseColumn, LoggedTable
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CQL", "ColumnShape", "Shape", "columns_in", "delta_of", "metadata_of"]
+__all__ = ["CQL", "ColumnShape", "Shape", "columns_in", "delta_of", "ignores_case", "metadata_of", "names_within"]
 
 CQL = "cql"
 """Key of a field's metadata: an object with type, kind, position, descending."""
@@ -26,6 +26,9 @@ CQL = "cql"
 Form = Literal["value", "set", "map", "list", "udt"]
 
 _PREFIX = "cdc_"
+
+INCLUSIVE = "inclusive"
+"""The field of the bound of a range beside those for the clustering key."""
 
 
 def metadata_of(column: BaseColumn, dropped_us: int | None = None, table: LoggedTable | None = None) -> dict[str, Any]:
@@ -136,7 +139,7 @@ class Shape:
                 names differ only in case and Spark does not distinguish them.
         """
         shape = cls.of_schema(df.schema)
-        if str(df.sparkSession.conf.get("spark.sql.caseSensitive")).strip().lower() != "true":
+        if ignores_case(df.sparkSession):
             shape.check_names(df.columns)
         return shape
 
@@ -168,16 +171,26 @@ class Shape:
         return attrs.evolve(shape, lost_us=told.get("dropped_us", 0))
 
     def check_names(
-        self, columns: Sequence[str] = (), *, advice: str = "Spark ignores; set spark.sql.caseSensitive to true"
+        self,
+        columns: Sequence[str] = (),
+        *,
+        stored: bool = False,
+        advice: str = "Spark ignores; set spark.sql.caseSensitive to true",
     ) -> None:
-        """Check that Spark can distinguish the names of the table, of UDTs, and *columns*, ignoring case.
+        """Check that Spark can distinguish the names of the table, of its UDTs, and *columns*, ignoring case.
+
+        Args:
+            stored: also the fields of types that are frozen, which Spark does not look at unless it stores them.
 
         Raises:
             ConfigError: two of them differ only in case.
         """
         of_table = [c.name for c in (*self.keys, *self.values)]
-        of_types = [[f.name for f in c.type.fields] for c in self.values if c.form == "udt"]
-        for names in (of_table, columns, *of_types):
+        bound = [*(c.name for c in self.clustering), INCLUSIVE] if self.clustering else []
+        of_types = [c.type.fieldNames() for c in self.values if isinstance(c.type, StructType) and c.form == "udt"]
+        if stored:
+            of_types = [names for c in (*self.keys, *self.values) for names in names_within(c.type)]
+        for names in (of_table, bound, columns, *of_types):
             known: dict[str, str] = {}
             for name in names:
                 other = known.setdefault(name.lower(), name)
@@ -203,6 +216,24 @@ class Shape:
             tuple(c for c in columns if c.kind == "clustering"),
             tuple(c for c in columns if c.kind in ("static", "regular")),
         )
+
+
+def ignores_case(spark: SparkSession) -> bool:
+    return str(spark.conf.get("spark.sql.caseSensitive")).strip().lower() != "true"
+
+
+def names_within(type_: DataType) -> Iterator[list[str]]:
+    """Yield the names of the fields of each struct in *type_*, at any depth."""
+    match type_:
+        case StructType():
+            yield type_.names
+            for field in type_.fields:
+                yield from names_within(field.dataType)
+        case ArrayType():
+            yield from names_within(type_.elementType)
+        case MapType():
+            yield from names_within(type_.keyType)
+            yield from names_within(type_.valueType)
 
 
 def _shape_of(field: StructField) -> ColumnShape:

@@ -116,6 +116,7 @@ CASES: list[tuple[list[Any], list[Any], str]] = [
     ([ID], [(column("ID", "regular"), INT)], "'id' and 'ID'"),
     ([ID, (column("Id", "clustering"), INT)], [], "'id' and 'Id'"),
     ([(column("CDC_Operation", "partition_key"), INT)], [], "'cdc_operation' and 'CDC_Operation'"),
+    ([ID, (column("Inclusive", "clustering"), INT)], [], "'Inclusive' and 'inclusive'"),
     (
         [ID],
         [(column("u", "regular", "addr"), StructType([StructField("f", INT), StructField("F", INT)]))],

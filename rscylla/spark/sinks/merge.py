@@ -57,9 +57,10 @@ from ..pipeline.tables import changes_after, check_begins, shape_json, shape_of
 from ..settings import planned_quickly
 from ..shape import Shape
 from ..windowing import Window
+from .columnnames import MAPPING, check_columns, needs_mapping
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, listing, of_property, text, to_property
 from .names import TableName
-from .widening import MAPPING, needs_mapping, widen
+from .widening import widen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -395,8 +396,7 @@ class MergeTable:
                 f"partition key {shape.partition[0].name!r}; omit it"
             )
         properties = {"rscylla.version": VERSION, "rscylla.id": uuid4().hex, "rscylla.format": using}
-        if using == "delta":
-            shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
+        check_columns(self._spark, shape, using)
         if using == "delta" and any(needs_mapping(f.name, f.dataType) for f in schema.fields):
             properties |= dict([MAPPING])
         writer = self._spark.createDataFrame([], schema).writeTo(self._name.sql).using(self._using)

@@ -40,6 +40,7 @@ from ..pipeline.latest import live_rows, second_of
 from ..pipeline.tables import changes_after, check_begins, purged, shape_json, shape_of
 from ..settings import planned_quickly
 from ..shape import Shape
+from .columnnames import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,6 +160,7 @@ class ParquetTable:
     # ------------------------------------------------------------ files
 
     def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int, left_out: Collection[str] = ()) -> None:
+        check_columns(self._spark, shape, "parquet")
         # Its own name: another run may have crashed in this version, or, cut off and replaced, still write it.
         directory = f"{_name(version)}-{uuid4().hex[:12]}"
         with planned_quickly(cells.sparkSession):  # a micro-batch has a session of its own

@@ -12,19 +12,14 @@ from ..pipeline.cells import added_again, quoted
 from ..pipeline.evolving import Added, Renamed, evolutions, evolved
 from ..pipeline.merging import stored_type, table_schema
 from ..shape import Shape
+from .columnnames import MAPPING, check_columns, needs_mapping
 from .commits import CommitLog, text
 from .names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MAPPING", "needs_mapping", "widen"]
-
-_MAPPED_NAMES = frozenset(" ,;{}()\n\t=")
-"""Characters in names of columns for which Delta Lake must map them."""
-
-MAPPING = ("delta.columnMapping.mode", "name")
-"""The property of a table of Delta Lake that maps names of columns."""
+__all__ = ["widen"]
 
 _NEW = "cdc$new_"
 """How the name of a column begins that is to replace another one."""
@@ -50,8 +45,7 @@ class _Widening:
 
     def to(self, shape: Shape) -> None:
         of_format = self._log.properties.get("rscylla.format", "")
-        if of_format == "delta":
-            shape.check_names(advice="Delta Lake ignores; use a ParquetTable")
+        check_columns(self._spark, shape, of_format)
         self._end_replacing()
         known = {f.name: f.dataType for f in self._spark.table(self._name.sql).schema.fields}
         wanted = {f.name: stored_type(f.dataType, of_format) for f in table_schema(shape).fields}
@@ -107,20 +101,6 @@ class _Widening:
                 f"DROP COLUMNS ({quoted(new)})" if name in names else f"RENAME COLUMN {quoted(new)} TO {quoted(name)}"
             )
             self._alter(what)
-
-
-def needs_mapping(name: str, type_: DataType) -> bool:
-    """Whether Delta Lake must map the column *name*, or a field of its type at any depth."""
-    match type_:
-        case StructType():
-            inner = any(needs_mapping(f.name, f.dataType) for f in type_.fields)
-        case ArrayType():
-            inner = needs_mapping("", type_.elementType)
-        case MapType():
-            inner = needs_mapping("", type_.keyType) or needs_mapping("", type_.valueType)
-        case _:
-            inner = False
-    return inner or bool(_MAPPED_NAMES & set(name))
 
 
 def ddl(type_: DataType) -> str:
