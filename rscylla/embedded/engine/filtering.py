@@ -12,7 +12,7 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue
 from ..schema.tables import Column
-from ..types import ASCII, DURATION, INT, TEXT, CqlType, ListType, MapType, SetType, TupleType, UdtType
+from ..types import ASCII, DURATION, INT, TEXT, CqlType, ListType, MapType, SetType, TupleType, UdtType, term_text
 from .binding import Getter, Request, Scope
 from .rows import RowView, column_value
 
@@ -86,20 +86,11 @@ def relation_text(relation: ast.Relation) -> str:
     if kind in ("tuple", "clustering_bound", "token"):
         left = f"{'token' if kind == 'token' else ''}({', '.join(name)})"
     elif kind == "element":
-        left = f"{name}[{_text(relation.left[2])}]"
+        left = f"{name}[{term_text(relation.left[2])}]"
     else:
         left = ".".join(relation.left[1:])
-    return f"{left} {relation.op} {_text(relation.right)}"
-
-
-def _text(term: Any) -> str:
-    if isinstance(term, ast.Constant):
-        return f"'{term.text}'" if term.kind == "string" else term.text or "null"
-    if isinstance(term, ast.Marker):
-        return f":{term.name}" if term.name else "?"
-    if isinstance(term, ast.TupleTerm):
-        return f"({', '.join(map(_text, term.items))})"
-    return "(...)"
+    right = ast.TupleTerm(relation.right) if isinstance(relation.right, tuple) else relation.right
+    return f"{left} {relation.op} {term_text(right)}"
 
 
 def holds_duration(cql_type: CqlType) -> bool:

@@ -271,7 +271,9 @@ def _subtract(scope: Scope, column: Column, term: Any) -> ColumnEdit:
 def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) -> ColumnEdit:
     """Return ``column[key] = term``; ``term`` None deletes the element."""
     name, cql_type = column.name, column.type
-    operation = "deletion operation" if term is None else f"operation ({name}[...] = ...)"
+    operation = (
+        "deletion operation" if term is None else f"operation ({name}[{term_text(key_term)}] = {term_text(term)})"
+    )
     if not isinstance(cql_type, ListType | SetType | MapType):
         raise InvalidRequest(f"Invalid {operation} for non collection column {name}")
     if not cql_type.is_multicell:
@@ -349,7 +351,7 @@ def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, 
 
 def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> ColumnEdit:
     name, cql_type = column.name, column.type
-    operation = "field deletion operation" if term is None else f"operation ({name}.{field} = ...)"
+    operation = "field deletion operation" if term is None else f"operation ({name}.{field} = {term_text(term)})"
     if not isinstance(cql_type, UdtType):
         raise InvalidRequest(f"Invalid {operation} for non-UDT column {name}")
     if not cql_type.is_multicell and term is None:

@@ -125,6 +125,9 @@ def _zone_minutes(zone: str | None) -> int:
     return (hours * 60 + minutes) * (-1 if zone[0] == "-" else 1)
 
 
+_MOST_OF_DURATION: Final = ((1 << 31) - 1, (1 << 31) - 1, (1 << 63) - 1)
+
+
 def parse_duration(text: str) -> Duration:
     """Return the duration written as ``1y2mo3d4h5m6s7ms8us9ns``, ``P1Y2M3DT4H5M6S``, ``P4W``, ``P0001-02-03T04:05:06``.
 
@@ -136,8 +139,9 @@ def parse_duration(text: str) -> Duration:
     for amount, unit in _duration_parts(body):
         slot, factor = _UNITS[unit]
         totals[slot] += amount * factor
-    if max(totals[:2]) >= 1 << 31 or totals[2] >= 1 << 63:
-        raise ValueError("duration out of range")
+    for total, what, most in zip(totals, ("months", "days", "nanoseconds"), _MOST_OF_DURATION, strict=True):
+        if total > most:
+            raise ValueError(f"Invalid duration. The total number of {what} must be less or equal to {most}")
     months, days, nanos = (-part if negative else part for part in totals)
     return Duration(months, days, nanos)
 

@@ -482,10 +482,14 @@ class _Duration(NativeType):
         if len(data) < 3:
             raise marshal_error(f"Expected at least 3 bytes for a duration, got {len(data)}")
         months, days, nanoseconds = self._parts(data)
-        if max(months, days) >= 1 << 31 or min(months, days) < -(1 << 31):
-            raise bad_value(self, "months or days out of range")
+        for part, what in ((months, "months"), (days, "days")):
+            if not -(1 << 31) <= part < 1 << 31:
+                raise marshal_error(f"The duration {what} ({part}) must be a 32 bit integer")
         if min(months, days, nanoseconds) < 0 < max(months, days, nanoseconds):
-            raise bad_value(self, "the duration months, days and nanoseconds must be all of the same sign")
+            raise marshal_error(
+                "The duration months, days and nanoseconds must be all of the same sign"
+                f" ({months}, {days}, {nanoseconds})"
+            )
 
     def _parts(self, data: bytes) -> tuple[int, int, int]:
         parts, at = [], 0
