@@ -146,7 +146,7 @@ def reread_same(
 
 def _read_same(session: ReadSession, known: LoggedTable, *, is_new: bool) -> LoggedTable:
     try:
-        fresh = read_table(session, known.keyspace, known.name)
+        fresh = read_table(session, known.keyspace, known.name, known=known)
     except (TableNotFound, CDCDisabled) as e:
         if is_new:
             raise _MaybeStale(e) from e

@@ -170,6 +170,8 @@ class LoggedTable(Table):
     altered_us: int | None = None
     written_us: int = 0
     digest: str = ""
+    beside: str = attrs.field(default="", repr=False)
+    """A digest of what other tables of the schema have of the table; it changes only when the table is written."""
 
     @property
     def seen(self) -> str:
@@ -256,8 +258,12 @@ def log_columns(table: Table) -> dict[str, Type]:
 # ---------------------------------------------------------------- reading
 
 
-def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
+def read_table(session: ReadSession, keyspace: str, table: str, *, known: LoggedTable | None = None) -> LoggedTable:
     """Return the description of a base table and its log. Blocks on small queries.
+
+    Args:
+        known: what was read of the table before. What only a statement on the table changes is not read again while
+            the table is as old as it was.
 
     Raises:
         TableNotFound: the keyspace or table does not exist; the message suggests a similar name.
@@ -301,20 +307,12 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         doing=doing,
     )
     written_us = found[table][2]
-    views = session.rows(
-        "SELECT base_table_name, view_name FROM system_schema.views WHERE keyspace_name = %s", (keyspace,), doing=doing
-    )
-    indexes = session.rows(
-        "SELECT index_name, options FROM system_schema.indexes WHERE keyspace_name = %s AND table_name = %s",
-        (keyspace, table),
-        doing=doing,
-    )
+    is_same = known is not None and known.log_id == log_row[0] and known.written_us == written_us
+    beside = known.beside if known is not None and is_same else _read_beside(session, keyspace, table, doing)
     cdc = {name: text for name, text in options.items() if name != "enabled"}
     types = [repr(c.type) for c in columns if c.type.has_udt]
-    tablets = _tablet_options(session, keyspace, table, doing)
     others = {name: text for name, text in (found[table][1] or {}).items() if name != "cdc"}
-    of_views = [row for row in views if row[0] == table]
-    told = cdc, others, found[table][3:], tablets, columns, types, dropped, of_views, indexes
+    told = cdc, others, found[table][3:], columns, types, dropped, beside
     return LoggedTable(
         keyspace,
         table,
@@ -331,7 +329,22 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         altered_us=None if created and created[0][0] == written_us else written_us,
         written_us=written_us or 0,
         digest=_digest(told),
+        beside=beside,
     )
+
+
+def _read_beside(session: ReadSession, keyspace: str, table: str, doing: str) -> str:
+    """Return a digest of the views, indexes, and tablet options of a table: what makes them writes the table, too."""
+    views = session.rows(
+        "SELECT base_table_name, view_name FROM system_schema.views WHERE keyspace_name = %s", (keyspace,), doing=doing
+    )
+    indexes = session.rows(
+        "SELECT index_name, options FROM system_schema.indexes WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=doing,
+    )
+    tablets = _tablet_options(session, keyspace, table, doing)
+    return _digest(([row for row in views if row[0] == table], list(indexes), tablets))
 
 
 _OPTIONS = (
@@ -373,7 +386,7 @@ def reread_table(session: ReadSession, known: LoggedTable) -> LoggedTable:
         TableChanged: the log was dropped and created again.
         TableNotFound, CDCDisabled: it was dropped.
     """
-    fresh = read_table(session, known.keyspace, known.name)
+    fresh = read_table(session, known.keyspace, known.name, known=known)
     check_same_log(fresh, known)
     return fresh
 

@@ -21,6 +21,7 @@ from rscylla.cdc.table import (
     log_columns,
     read_base_table,
     read_table,
+    reread_table,
 )
 from rscylla.errors import MetadataError
 from rscylla.types import Type
@@ -55,6 +56,49 @@ def test_a_table_is_looked_up_without_reading_its_whole_keyspace(log: FakeLog) -
     read_table(log, "ks", "t")  # type: ignore[arg-type]
     (asked,) = [cql for cql in log.metadata if "system_schema.tables" in cql]
     assert "table_name IN" in asked
+
+
+BESIDE = ("views", "indexes", "scylla_tables")
+
+
+def asked_of(log: FakeLog, since: int) -> list[str]:
+    """Return the tables of the schema that were read after *since* queries."""
+    return [cql.split(" FROM system_schema.")[1].split()[0] for cql in log.metadata[since:]]
+
+
+def test_what_only_a_statement_on_the_table_changes_is_read_again_after_one(log: FakeLog) -> None:
+    log.altered_us = NOW_US - SECOND
+    known = read_table(log, "ks", "t")  # type: ignore[arg-type]
+    first = asked_of(log, 0)
+    assert set(BESIDE) < set(first)
+    count = len(log.metadata)
+    again = reread_table(log, known)  # type: ignore[arg-type]
+    assert again == known
+    assert asked_of(log, count) == [name for name in first if name not in BESIDE]
+    log.altered_us = NOW_US
+    count = len(log.metadata)
+    altered = reread_table(log, again)  # type: ignore[arg-type]
+    assert asked_of(log, count) == first
+    assert (altered.digest, altered.beside) == (known.digest, known.beside)
+
+
+def test_an_index_shows_in_the_digest(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = read_table(log, "ks", "t")  # type: ignore[arg-type]
+    answer = log.rows
+
+    def rows(cql: str, values: Any = None, **more: Any) -> Any:
+        return [("by_v", {"target": "v"})] if "system_schema.indexes" in cql else answer(cql, values, **more)
+
+    monkeypatch.setattr(log, "rows", rows)
+    log.altered_us = NOW_US
+    assert reread_table(log, known).digest != known.digest  # type: ignore[arg-type]
+
+
+def test_a_new_log_of_the_same_age_is_read_as_a_whole(log: FakeLog) -> None:
+    known = attrs.evolve(read_table(log, "ks", "t"), log_id=uuid.uuid4())  # type: ignore[arg-type]
+    count = len(log.metadata)
+    read_table(log, "ks", "t", known=known)  # type: ignore[arg-type]
+    assert set(BESIDE) < set(asked_of(log, count))
 
 
 @pytest.mark.parametrize("per_ms", [1, 1000], ids=["milliseconds", "microseconds, as Scylla"])
