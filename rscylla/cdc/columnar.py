@@ -16,7 +16,7 @@ from .._timeuuid import FLIP_SIGNS
 from ..errors import ConfigError, MalformedData, RscyllaError, SourceError
 from ..event import Operation
 from ..types import TooManyDigits, Type
-from ..types.arrow import TIMESTAMP, Build, builder_for, times_of
+from ..types.arrow import TIMESTAMP, Build, builder_for, check_levels, times_of
 from .rows import Layout, LogRows, ValueColumn
 
 __all__ = [
@@ -56,12 +56,18 @@ def names_of_operations(*, upper: bool) -> Any:
 
 
 def schema_of(fields: Iterable[tuple[str, Any]], what: str, instead: str) -> Any:
-    """Return the schema of *fields*; raise ``ConfigError`` if two have the same name."""
+    """Return the schema of *fields*.
+
+    Raises:
+        ConfigError: two have the same name.
+        MetadataError: the type of one is nested too deeply for Arrow.
+    """
     pairs = list(fields)
     names = [name for name, _ in pairs]
     double = next((n for n in names if names.count(n) > 1), None)
     if double is not None:
         raise ConfigError(f"{what} has two columns that would both be called {double!r}; {instead}")
+    check_levels(pairs, what)
     return pa.schema(pairs)
 
 

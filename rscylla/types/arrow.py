@@ -21,7 +21,7 @@ log makes no guarantees. The layouts are those that Spark accepts from Python: n
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -32,12 +32,13 @@ import pyarrow as pa
 from .._decoder import compiled
 from .._integers import format_int
 from .._timeuuid import EPOCH_TICKS
+from ..errors import MetadataError
 from .cells import collection_cells, sized_cells, vector_cells
 from .natives import digits_reader
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
-__all__ = ["FORMS", "Build", "Form", "arrow_type", "builder_for", "times_of"]
+__all__ = ["FORMS", "Build", "Form", "arrow_type", "builder_for", "check_levels", "times_of"]
 
 Column = Sequence[bytes | None]
 """The cells of one column, undecoded: ``bytes`` in any sequence, or the ``Cells`` of compiled code where they lie."""
@@ -55,6 +56,9 @@ _fast = compiled("types")
 _MOST_MS = (2**63 - 1) // 1000
 _DAY_ZERO = 2**31
 
+MOST_LEVELS = 64
+"""Source: Arrow's ``kMaxNestingDepth``."""
+
 
 @attrs.frozen
 class Form:
@@ -70,6 +74,27 @@ class Form:
 def arrow_type(type_: Type) -> Any:
     """Return the Arrow type of a CQL type."""
     return _form_of(type_).type(type_)
+
+
+def check_levels(fields: Iterable[tuple[str, Any]], what: str) -> None:
+    """Check that Arrow can hold columns of the given names and Arrow types.
+
+    Raises:
+        MetadataError: a type is nested too deeply.
+    """
+    for name, arrow in fields:
+        if (levels := _levels(arrow)) > MOST_LEVELS:
+            raise MetadataError(
+                f"{what} cannot be in Arrow: the type of column {name!r} has {levels} levels of nesting there, and "
+                f"Arrow takes {MOST_LEVELS}; use the mode events, or a stream"
+            )
+
+
+def _levels(arrow: Any) -> int:
+    parts = [arrow.field(i).type for i in range(arrow.num_fields)]
+    if pa.types.is_map(arrow):  # its entries are a struct
+        return 2 + max(_levels(arrow.key_type), _levels(arrow.item_type))
+    return 1 + max(map(_levels, parts), default=0)
 
 
 def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") -> Build:

@@ -23,7 +23,7 @@ from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
 from ...types import NO_DIGITS, Digits, Type, with_digits
-from ...types.arrow import Build, arrow_type, builder_for
+from ...types.arrow import Build, arrow_type, builder_for, check_levels
 from ..options import Connection, Options
 from ..session import session_for
 from ..shape import ColumnShape, Shape
@@ -170,7 +170,9 @@ class _TableQuery:
 
     @property
     def schema(self) -> Any:
-        return pa.schema([*((name, arrow_type(type_)) for name, type_ in self.types), ("cdc$read", pa.int64())])
+        fields = [*((name, arrow_type(type_)) for name, type_ in self.types), ("cdc$read", pa.int64())]
+        check_levels(fields, self.table)
+        return pa.schema(fields)
 
     def builders(self) -> list[tuple[str, Build]]:
         """Return what converts the cells of each column but the last."""

@@ -31,7 +31,7 @@ from ...cdc.table import Table
 from ...clock import Clock, SystemClock
 from ...errors import CannotReplicate, ConfigError
 from ...types import Type, encoder_for, native
-from ...types.arrow import arrow_type
+from ...types.arrow import arrow_type, check_levels
 from ..optionnames import nearest
 from ..pipeline.replay import tried
 from ..shape import Shape
@@ -118,7 +118,9 @@ class RowsWriter(TableWriter):
 
     def _arrow(self, target: Table) -> Any:
         types = {c.name: c.type for c in target.columns}
-        return pa.schema([(name, arrow_type(types[name])) for name in self.names])
+        fields = [(name, arrow_type(types[name])) for name in self.names]
+        check_levels(fields, target.full_name)
+        return pa.schema(fields)
 
     def writes_to(self, target: Table, clock: Clock) -> Callable[[Mapping[str, Any]], list[Write]]:
         types = {c.name: c.type for c in target.columns}

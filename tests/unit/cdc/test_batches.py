@@ -3,6 +3,7 @@
 # ruff: noqa: E402 - what follows needs pyarrow, which is not everywhere
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from logcells import BASE, LAYOUT, T, cells, ints, layout_of, packed, person
 
 from rscylla.cdc.batches import Changes, ChangeView, EventView, LogView, Mode, in_batches, table_of
 from rscylla.cdc.changes import operation_of
-from rscylla.cdc.pages import Page
+from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
 from rscylla.cdc.rows import Layout, LogRows, new_rows
-from rscylla.errors import SourceError
+from rscylla.cdc.table import BaseColumn, LoggedTable, log_columns
+from rscylla.errors import MetadataError, SourceError
+from rscylla.types import Type
 from rscylla.types.arrow import builder_for
 
 GENERATION = 1_699_999_000_000
@@ -218,3 +221,37 @@ def test_a_key_beyond_arrow_is_named_by_table_and_column(mode: Mode, name: str) 
     rows = LogRows().add(Page(layout.columns, body_of([own]), 0, None), layout)
     with pytest.raises(SourceError, match=rf"^a change of ks\.t has a timestamp in a key, in column '{name}', that is"):
         table_of(mode, rows, GENERATION, b"")
+
+
+def nested(kind: str, depth: int) -> Type:
+    """Return a type with *depth* levels around an int."""
+    found = Type("int")
+    for _ in range(depth):
+        found = Type(kind, (Type("int"), found) if kind == "map" else (found,), frozen=True)
+    return found
+
+
+def layout_with(type_: Type) -> Layout:
+    key = BaseColumn("pk", "partition_key", 0, "int")
+    table = LoggedTable("ks", "t", (key, BaseColumn("deep", "regular", -1, "x", False, type_)), uuid.UUID(int=1))
+    return Layout.of([Column(name, of) for name, of in log_columns(table).items()], table)
+
+
+@pytest.mark.parametrize(
+    ("view", "kind", "most"),
+    [
+        (LogView, "list", 63),
+        (LogView, "map", 31),
+        (LogView, "tuple", 63),
+        (ChangeView, "list", 62),
+        (ChangeView, "map", 31),
+    ],
+)
+def test_a_type_that_arrow_cannot_nest_is_told_when_the_schema_is_made(view: Any, kind: str, most: int) -> None:
+    view(layout_with(nested(kind, most)))
+    with pytest.raises(MetadataError, match=r"ks\.t cannot be in Arrow: the type of column .* levels of nesting"):
+        view(layout_with(nested(kind, most + 1)))
+
+
+def test_events_have_values_of_any_nesting() -> None:
+    EventView(layout_with(nested("list", 100)))
