@@ -104,6 +104,7 @@ def test_a_batch_that_names_a_row_twice_edits_one_row() -> None:
         "s CONTAINS 1.000",
         "m CONTAINS KEY 1.000",
         "m CONTAINS 2.00",
+        "m[1.00] = 2",
         "p = 1.000 AND v = 1",
         "p IN (7, 1.000) AND v = 1",
     ],
@@ -130,6 +131,20 @@ def test_a_collection_has_one_of_equal_elements(box: EngineBox) -> None:
     box.run("CREATE TABLE e (p int PRIMARY KEY, s frozen<set<decimal>>, m frozen<map<decimal, int>>)")
     box.run("INSERT INTO e (p, s, m) VALUES (1, {1.0, 2, 1.00}, {1.0: 1, 1.00: 2})")
     assert box.row("SELECT s, m FROM e") == {"s": frozenset({Decimal("1.0"), Decimal(2)}), "m": {Decimal("1.0"): 2}}
+
+
+def test_elements_of_collections_are_found_by_value(box: EngineBox) -> None:
+    box.run("CREATE TABLE m (p int PRIMARY KEY, s set<decimal>, m map<decimal, int>)")
+    box.run("INSERT INTO m (p, s, m) VALUES (1, {1.0, 2}, {1.0: 1, 2: 2})")
+    box.run("UPDATE m SET s = s + {1.00, 3}, m = m + {2.00: 4}, m[1.00] = 5 WHERE p = 1")
+    assert box.row("SELECT s, m FROM m") == {"s": {1, 2, 3}, "m": {1: 5, 2: 4}}
+    assert str(box.column("SELECT m FROM m")) == "[{Decimal('1.0'): 5, Decimal('2'): 4}]"
+    assert box.row("SELECT m[1.0000] AS m, s[1.0000] AS s FROM m") == {"m": 5, "s": 1}
+    assert box.row("UPDATE m SET s = s + {4} WHERE p = 1 IF m[1.0000] = 6")["[applied]"] is False
+    assert box.row("UPDATE m SET s = s + {3.0} WHERE p = 1 IF m[1.0000] = 5")["[applied]"] is True
+    box.run("UPDATE m SET s = s - {1.000}, m = m - {1.000} WHERE p = 1")
+    box.run("DELETE s[2.0], m[2.0] FROM m WHERE p = 1")
+    assert box.row("SELECT s, m FROM m") == {"s": {3}, "m": None}
 
 
 def test_the_key_is_the_first_one_after_a_restart_and_the_log_has_each_as_it_was_written(tmp_path: Path) -> None:

@@ -147,10 +147,11 @@ def left_side(scope: Scope, relation: ast.Relation) -> tuple[Column, CqlType, st
 def _map_element(cql_type: MapType, key: Getter, whole: Callable[[RowView], bytes | None]) -> Reader:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
         wanted = not_unset(key(request), f"key({cql_type.name})")
+        is_it = one_of(cql_type.key, [] if wanted is None else [wanted])
 
         def read(view: RowView) -> bytes | None:
             value = whole(view)
-            return None if value is None else next((v for k, v in cql_type.split(value) if k == wanted), None)
+            return None if value is None else next((v for k, v in cql_type.split(value) if is_it(k)), None)
 
         return read
 

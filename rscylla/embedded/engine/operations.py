@@ -14,7 +14,7 @@ from ..result import UNSET, BindValue
 from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
 from ..storage.reconcile import live_value, put_cell, put_collection
-from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType, term_text
+from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType, has_spellings, term_text
 from ..types.timeuuid import EPOCH_TICKS
 from .arithmetic import NUMBERS, added, subtracted
 from .binding import Getter, Request, Scope
@@ -92,6 +92,17 @@ class WriteContext:
         row = self.prior(*self.place, self.ck)
         stored = None if row is None else row.cells.get(name)
         return live_value(stored, self.request.now_s) if isinstance(stored, Cell) else None
+
+    def stored_key(self, name: str, cql_type: CqlType, key: bytes) -> bytes:
+        """Return the key of an element as it was first written: 1.0 for 1.00. ``cql_type`` is that of the keys."""
+        if not has_spellings(cql_type):
+            return key
+        row = self.prior(*self.place, self.ck)
+        stored = None if row is None else row.cells.get(name)
+        if not isinstance(stored, CollectionCells):
+            return key
+        is_it = one_of(cql_type, [key])
+        return next(filter(is_it, stored.cells), key)
 
     def list_cells(self, name: str) -> list[tuple[bytes, bytes]]:
         """Return the live (key, value) pairs of a list before the request, in list order."""
@@ -237,6 +248,9 @@ def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdi
             cells = {key: ctx.cell(part) for key, part in zip(keys, items, strict=True)}
         else:
             cells = _elements(ctx, cql_type, value)
+            if isinstance(cql_type, SetType | MapType):
+                key_type = cql_type.key if isinstance(cql_type, MapType) else cql_type.element
+                cells = {ctx.stored_key(name, key_type, key): cell for key, cell in cells.items()}
         if cells:
             put_collection(row, name, CollectionCells(cells=cells))
 
@@ -259,11 +273,14 @@ def _subtract(scope: Scope, column: Column, term: Any) -> ColumnEdit:
     keys_type = SetType(cql_type.key if isinstance(cql_type, MapType) else cql_type.element, frozen=True)  # type: ignore[attr-defined]
     get = scope.getter(term, keys_type, name)
 
+    def spelled(ctx: WriteContext, key: bytes) -> bytes:
+        return ctx.stored_key(name, keys_type.element, key)
+
     def remove(ctx: WriteContext, row: RowMutation) -> None:
         value = get(ctx.request)
         # Without a read: the log names the keys whether or not they were there.
         if isinstance(value, bytes) and (keys := keys_type.split(value)):
-            put_collection(row, name, CollectionCells(cells={key: ctx.cell(None) for key in keys}))
+            put_collection(row, name, CollectionCells(cells={spelled(ctx, key): ctx.cell(None) for key in keys}))
 
     return ColumnEdit(column, remove)
 
@@ -281,10 +298,12 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
     if isinstance(cql_type, ListType):
         return _list_element(scope, column, cql_type, key_term, term)
     if isinstance(cql_type, MapType):
-        get_key = scope.getter(key_term, cql_type.key, f"key({name})")
+        key_type = cql_type.key
+        get_key = scope.getter(key_term, key_type, f"key({name})")
         get_value = None if term is None else scope.getter(term, cql_type.value, f"value({name})")
     elif isinstance(cql_type, SetType) and term is None:
-        get_key, get_value = scope.getter(key_term, cql_type.element, f"value({name})"), None
+        key_type = cql_type.element
+        get_key, get_value = scope.getter(key_term, key_type, f"value({name})"), None
     else:
         raise InvalidRequest(f"Invalid {operation} for set column {name}")
 
@@ -295,7 +314,8 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
             raise InvalidRequest(f"Invalid {_kind(key)} {what} for column {name}")
         value = None if get_value is None else get_value(ctx.request)
         if value is not UNSET:
-            put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
+            stored = ctx.stored_key(name, key_type, key)
+            put_collection(row, name, CollectionCells(cells={stored: ctx.cell(value)}))  # type: ignore[arg-type]
 
     return ColumnEdit(column, put)
 
