@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from ...errors import ConfigError
 from ..pipeline.merging import table_schema
 from ..shape import ignores_case, names_within
@@ -23,10 +25,20 @@ _MAPPED_NAMES = frozenset(" ,;{}()\n\t=")
 MAPPING = ("delta.columnMapping.mode", "name")
 """The property of a table of Delta Lake that maps names of columns."""
 
-_OF_ICEBERG = frozenset(
-    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
-)
-"""The columns that Iceberg adds to each table."""
+_OWN = {
+    "delta": frozenset(
+        ("_row_id_", "_file_name_", "_source_row_present_", "_target_row_present_", "_row_dropped_", "_incr_row_count_")
+    ),
+    "iceberg": frozenset(
+        (
+            *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+            *("__row_operation", "__row_from_source", "__row_from_target", "__row_id"),
+        )
+    ),
+}
+"""The columns that a format, or Spark in its MERGE, adds to each table or to the rows that it merges."""
+
+_TITLES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
 
 
 def check_columns(spark: SparkSession, shape: Shape, of_format: str) -> None:
@@ -39,15 +51,15 @@ def check_columns(spark: SparkSession, shape: Shape, of_format: str) -> None:
         shape.check_names(stored=True, advice="Delta Lake ignores; use a ParquetTable")
     elif ignores_case(spark):
         shape.check_names(stored=True)
-    if of_format != "iceberg":
-        return
-    schema = table_schema(shape)
-    taken = next((n for n in schema.names if n.lower() in _OF_ICEBERG), None)
+    schema = table_schema(shape) if of_format in _OWN else StructType()
+    taken = next((n for n in schema.names if n.lower() in _OWN[of_format]), None)
     if taken is not None:
         raise ConfigError(
-            f"the column {taken!r} cannot be in a table of Iceberg, which has one of this name itself; use a "
-            "ParquetTable, or rename the column"
+            f"the column {taken!r} cannot be in a table of {_TITLES[of_format]}, which has one of this name itself; "
+            "use a ParquetTable, or rename the column"
         )
+    if of_format != "iceberg":
+        return
     for names in names_within(schema):
         known: dict[str, str] = {}
         for name in names:
