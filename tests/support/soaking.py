@@ -39,11 +39,14 @@ def shop() -> Iterator[EmbeddedScyllaProcess]:
 class Writer(threading.Thread):
     """Writes numbered changes; each is tried until the database confirms it, so its number may be written twice.
 
-    That holds for the last one, too: a write whose outcome is not known would be neither expected nor unexpected.
+    That holds for the last one, too: a write whose outcome is not known would be neither expected nor unexpected. Who
+    holds the lock ``writing`` keeps it from writing.
     """
 
-    def __init__(self, scylla: EmbeddedScyllaProcess) -> None:
+    def __init__(self, scylla: EmbeddedScyllaProcess, keyspace: str = "shop", every_s: float = 0.005) -> None:
         super().__init__(daemon=True)
+        self.writing = threading.Lock()
+        self._every_s = every_s
         self.stop = rscylla.Stop()
         self._never = rscylla.Stop()
         self.written = 0
@@ -51,13 +54,14 @@ class Writer(threading.Thread):
         # Stamped where they are written: then no row is late, however slow the machine is.
         self._session.use_client_timestamp = False
         self._session.default_timeout = 2
-        self._insert = self._session.prepare("INSERT INTO shop.orders (id, n) VALUES (?, ?)")
+        self._insert = self._session.prepare(f"INSERT INTO {keyspace}.orders (id, n) VALUES (?, ?)")
 
     def run(self) -> None:
-        while not self.stop.wait(0.005):
-            while not self._confirmed():
-                pass
-            self.written += 1
+        while not self.stop.wait(self._every_s):
+            with self.writing:
+                while not self._confirmed():
+                    pass
+                self.written += 1
 
     def _confirmed(self) -> bool:
         try:
