@@ -148,7 +148,7 @@ def in_turns(turns: Turns) -> Iterator[None]:
         living.enter_context(patch.object(scylla, "_Known", lambda: known(lock=threading.RLock())))
         living.enter_context(patch.object(buffered, "_Slot", lambda: slot(writing=threading.Lock())))
         living.enter_context(patch.object(source_room, "topology_for", TabletTopology))
-        living.enter_context(patch.object(source_room, "read_table", lambda *_: TABLE))
+        living.enter_context(patch.object(source_room, "read_table", lambda *_, **__: TABLE))
         yield
 
 
