@@ -333,7 +333,10 @@ def _is_fit(view: GroupView, token: str) -> bool:
 
 
 class ProcessClock:
-    """The clock of a process: its wall clock is off by ``skew_us``, and its seconds are a little longer than others."""
+    """The clock of a process: its seconds are a little longer than others, and its wall clock is off by ``skew_us``.
+
+    That clock is as slow as the other one: where only one of them is, the other ends a membership in time.
+    """
 
     def __init__(self, world: ManualClock, turns: Turns, rate: float) -> None:
         self._world = world
@@ -342,7 +345,8 @@ class ProcessClock:
         self.skew_us = 0
 
     def now_us(self) -> int:
-        return self._world.now_us() + self.skew_us
+        behind_us = int((1 - self._rate) * self._world.monotonic() * 1e6)
+        return self._world.now_us() + self.skew_us - behind_us
 
     def monotonic(self) -> float:
         return self._world.monotonic() * self._rate
