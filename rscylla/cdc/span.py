@@ -18,7 +18,7 @@ from .pages import Page
 from .query import group_streams
 from .rows import Layout, Layouts, new_rows
 from .scan import Limits, LogScan, TooMuch, TooSlow
-from .table import LoggedTable, reread_table
+from .table import LoggedTable, read_log_id, reread_table
 from .topology import Generation
 from .walk import Hole, LogWindow, Probe, Read, Walk, Width
 
@@ -208,6 +208,19 @@ class SpanReader:
             MetadataError: a column that every log has, or a key column of the table, is missing.
         """
         return self._layouts.of(page, self.table)
+
+    def confirm(self) -> None:
+        """Read the table again if it was altered: pages with the same columns may lack keys that were renamed.
+
+        Blocks on a query.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
+        """
+        table = self.table
+        log_id, _, written_us = read_log_id(self._session, table.keyspace, table.name)
+        if log_id != table.log_id or written_us != table.written_us:
+            self._reread()
 
     def _reread(self) -> LoggedTable:
         """Read the table again, because it was changed after the span was planned."""

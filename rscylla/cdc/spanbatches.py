@@ -107,6 +107,7 @@ def _each_of_window(
 
     The window is in memory until this generator ends, and no longer: its caller then reads the next one.
     """
+    reader.confirm()  # after the pages were read
     rows = new_rows()
     for page in pages:
         rows = rows.add(page, reader.layout_of(page))

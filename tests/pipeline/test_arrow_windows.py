@@ -465,6 +465,18 @@ def test_keys_that_the_log_has_lost_are_an_error_unless_they_may_be(
     assert "no longer has the keys" in caplog.text
 
 
+def test_keys_that_are_lost_after_a_window_was_planned_are_an_error(world: World) -> None:
+    world.store.set_cursor(NAME, world.stream().cursor_at(datetime_of(world.clock.now_us())))
+    world.write(3)
+    world.clock.advance(60)
+    _, rows = next(world.windows(TO_HEAD))
+    for old, new in (("ck", "other"), ("other", "ck")):
+        world.execute(f"ALTER TABLE ks.t RENAME {old} TO {new}")
+        world.clock.advance(10)  # Scylla lets no column come back at once
+    with pytest.raises(rscylla.TableChanged, match=r"a key column of ks\.t was renamed at .*no longer has the keys"):
+        rows.table()
+
+
 @only_vnodes
 def test_rows_that_expire_before_they_are_read_are_an_error_unless_they_may(
     world: World, caplog: pytest.LogCaptureFixture

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from sparkreader import Query, World
+from sparkreader import Query, World, planned, rows_of
 
 import rscylla
 from rscylla._timeuuid import format_time
-from rscylla.errors import CDCDisabled, ConfigError, CursorExpired, SchemaChanged
+from rscylla.errors import CDCDisabled, ConfigError, CursorExpired, SchemaChanged, TableChanged
 from rscylla.spark import history, latest, spark_errors
 from rscylla.spark.source import StreamReader
 
@@ -81,6 +81,23 @@ def test_a_key_column_that_is_renamed_while_a_query_runs_ends_it(
     query.restart(world.stream(mode=mode))
     assert query.run_batch()
     assert query.rows[-1][renames.split()[-1]] in (1, 50)
+
+
+def rename_and_back(world: World) -> None:
+    """Give a key column another name, and its own one again: the log has other columns, with the same names."""
+    for old, new in (("ck", "other"), ("other", "ck")):
+        world.session.execute(f"ALTER TABLE ks.t RENAME {old} TO {new}")
+        world.clock.advance(10)  # Scylla lets no column come back at once
+
+
+def test_rows_whose_keys_are_lost_after_a_batch_was_planned_are_an_error(world: World) -> None:
+    start = format_time(world.clock.now_us())
+    world.write(3)
+    world.clock.advance(60)
+    reader, partitions = planned(world, startingPosition=start)
+    rename_and_back(world)
+    with pytest.raises(TableChanged, match=r"a key column of ks\.t was renamed at .*no longer has the keys"):
+        rows_of(reader, partitions)
 
 
 def test_key_columns_that_change_names_with_each_other_end_a_query(world: World) -> None:
