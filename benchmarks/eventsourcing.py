@@ -24,8 +24,8 @@ from prometheus_client import CollectorRegistry
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.base.reading import pages
-from rscylla.cdc.driver import ReadSession, consistency_named
 from rscylla.clock import Stop, SystemClock
+from rscylla.driver.session import ReadSession, consistency_named
 from rscylla.embedded import EmbeddedScyllaProcess, Statements
 from rscylla.eventsourcing import (
     Aggregate,

@@ -19,11 +19,11 @@ from peers.shapes import cpu_of
 
 import rscylla
 from rscylla._timeuuid import min_timeuuid
-from rscylla.cdc.driver import ReadSession, consistency_named
-from rscylla.cdc.query import group_streams, scan_cql
-from rscylla.cdc.scan import LogScan
-from rscylla.cdc.walk import LogWindow
+from rscylla.cdc.log.query import group_streams, scan_cql
+from rscylla.cdc.log.walk import LogWindow
+from rscylla.cdc.read.scan import LogScan
 from rscylla.clock import Stop, SystemClock
+from rscylla.driver.session import ReadSession, consistency_named
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 from rscylla.testing import ManualClock
 

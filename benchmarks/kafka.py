@@ -25,7 +25,7 @@ import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.kafka import Connector, KafkaPublisher, Properties, connect_to
-from rscylla.kafka.client import producer_config
+from rscylla.kafka.config.client import producer_config
 from rscylla.publish import Message, PublishDone
 
 PLAIN = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}

@@ -98,8 +98,8 @@ def consume(place: str, args: argparse.Namespace) -> None:
 
 def read_in_spark(place: str, args: argparse.Namespace) -> None:
     """Read all rows in one partition of the data source, and print resident memory as they go by."""
-    from rscylla.spark.session import close_sessions
-    from rscylla.spark.source import ScyllaCdcDataSource
+    from rscylla.spark.session.session import close_sessions
+    from rscylla.spark.source.source import ScyllaCdcDataSource
 
     source = ScyllaCdcDataSource(
         {

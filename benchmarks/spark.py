@@ -187,7 +187,7 @@ def store(df: Any, path: Path) -> str:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from rscylla.cdc.batches import ROWS_A_BATCH
+    from rscylla.cdc.arrow.batches import ROWS_A_BATCH
 
     schema = to_arrow_schema(df.schema, timezone="UTC")
     table = df.limit(ROWS_A_BATCH).toArrow().cast(schema).combine_chunks()

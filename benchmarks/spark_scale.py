@@ -25,10 +25,10 @@ from peers.shapes import KEYSPACE, cpu_of, create_keyspace, resident
 from spark import client_cpu, ready_source, store
 
 import rscylla
-from rscylla.cdc.topology import Generation
+from rscylla.cdc.log.topology import Generation
 from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.spark import ensure_java
-from rscylla.spark.source import ScyllaCdcDataSource, StreamReader
+from rscylla.spark.source.source import ScyllaCdcDataSource, StreamReader
 
 MEGABYTE = 1 << 20
 DAY_MS = 86_400_000
@@ -103,8 +103,8 @@ def source_of(place: str, keyspace: str, **more: str) -> ScyllaCdcDataSource:
 @contextmanager
 def made_up(days: int) -> Iterator[None]:
     """Let clusters have had another generation on each of the last *days* days, and a log without a TTL since then."""
-    from rscylla.cdc.source import Source
-    from rscylla.cdc.topology import VnodeTopology
+    from rscylla.cdc.log.source import Source
+    from rscylla.cdc.log.topology import VnodeTopology
 
     now_ms = time.time_ns() // 1_000_000
     generations = tuple(Generation(now_ms - 365 * DAY_MS + 365 * DAY_MS // days * day) for day in range(days))

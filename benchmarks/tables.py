@@ -22,7 +22,7 @@ from spark import iso, latest_rows, spent_on
 import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.spark import MergeTable, Window, ensure_java, register, with_format
-from rscylla.spark.formats import FORMATS, pyspark_version
+from rscylla.spark.session.formats import FORMATS, pyspark_version
 
 PER_PARTITION = 10
 TOUCHED = 20

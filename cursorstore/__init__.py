@@ -2,17 +2,18 @@
 
 import logging
 
-from ._grouptable import ScyllaGroupTable
-from ._memorygroups import MemoryGroupTable
-from .buffered import BufferedCursorStore
-from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
-from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
-from .group import MemoryMembership, ScyllaMembership
-from .groupadmin import abort_reslice, drain_member, find_group, list_groups, reslice_group
-from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
-from .memory import MemoryCursorStore
-from .readthrough import ReadThroughCursorStore
-from .reslice import reslice_cursors
+from .cursors.buffered import BufferedCursorStore
+from .cursors.codec import CursorCodec, EventCursorCodec, IntCursorCodec
+from .cursors.memory import MemoryCursorStore
+from .cursors.readthrough import ReadThroughCursorStore
+from .cursors.reslice import reslice_cursors
+from .cursors.scylla import ScyllaCursorStore
+from .groups.admin import abort_reslice, drain_member, find_group, list_groups, reslice_group
+from .groups.group import MemoryMembership, ScyllaMembership
+from .groups.memory import MemoryGroupTable
+from .groups.table import ScyllaGroupTable
+from .leases.lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
+from .letters.deadletters import MemoryDeadLetters, ScyllaDeadLetters
 from .schema import (
     DEFAULT_GROUP_TABLE,
     DEFAULT_LEASE_TABLE,
@@ -23,7 +24,6 @@ from .schema import (
     letter_schema_cql,
     schema_cql,
 )
-from .scylla import ScyllaCursorStore
 
 __all__ = [
     "DEFAULT_GROUP_TABLE",

@@ -11,16 +11,16 @@ import logging as _logging
 import typing as _typing
 
 from ._letters import DeadLetter, KeptChange, KeptEvent
-from .cdc.arrow import ArrowRows, ArrowWindows, windows_as_arrow
-from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
-from .cdc.checkup import diagnose
-from .cdc.columns import ColumnChange, ColumnState
-from .cdc.doctor import Finding
-from .cdc.driver import Session, connect
-from .cdc.records import ChangeEvent
-from .cdc.scan import Limits
+from .cdc.arrow_windows import ArrowRows, ArrowWindows, windows_as_arrow
+from .cdc.read.scan import Limits
+from .cdc.rows.changes import Bound, Change, ChangeBatch, KeyRange
+from .cdc.rows.columns import ColumnChange, ColumnState
+from .cdc.rows.events import ChangeEvent
 from .cdc.stream import GetCursor, NewStream, Stream
 from .clock import Clock, Stop, SystemClock
+from .doctor.facts import diagnose
+from .doctor.judges import Finding
+from .driver.session import Session, connect
 from .errors import (
     AuthenticationFailed,
     CannotReplicate,
@@ -63,13 +63,10 @@ from .reflex import (
     CircuitBreaker,
     Consumer,
     Fate,
-    Group,
     JsonFormatter,
     LaneFilter,
     Lanes,
-    Restarts,
     Run,
-    Service,
     Spec,
     ack,
     all_event_filters,
@@ -82,7 +79,6 @@ from .reflex import (
     dead_letter,
     fast_and_sweep,
     fast_lane_name,
-    group_lanes,
     metadata_event_filter,
     parallel,
     partition_of,
@@ -95,6 +91,7 @@ from .reflex import (
     traced,
     windows,
 )
+from .service import Group, Restarts, Service, group_lanes
 from .types.json import dumps as to_json
 
 __all__ = [

@@ -23,7 +23,7 @@ _SHARED = ("types/compiled.pxd", "types/wire.pxd")
 
 SOURCES = {
     "types": ("types/compiled.pyx", *_SHARED),
-    "cdc": ("cdc/compiled.pyx", *_SHARED),
+    "cdc.rows": ("cdc/rows/compiled.pyx", *_SHARED),
     "debezium": ("debezium/compiled.pyx", *_SHARED),
 }
 """Of the compiled module of each room; each room uses those before it. setup.py reads it."""
@@ -41,7 +41,7 @@ def sum_of_sources(room: str) -> int:
 
 
 def compiled(room: str) -> ModuleType | None:
-    """Return the compiled module of a room, such as "cdc"; None if its twin in Python is to be used.
+    """Return the compiled module of a room, such as "cdc.rows"; None if its twin in Python is to be used.
 
     Warns once if the module is there and cannot be used.
     """
@@ -86,5 +86,5 @@ def why_pure() -> str:
     """Return why the compiled decoder does not run; empty if it does."""
     if _IS_PURE:
         return "RSCYLLA_PURE is set"
-    module, why = _found("cdc")
+    module, why = _found("cdc.rows")
     return "" if module is not None else why or "rscylla was installed without a C compiler"

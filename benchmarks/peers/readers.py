@@ -24,7 +24,7 @@ import attrs
 import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
 from rscylla.abc import Window
-from rscylla.cdc.driver import ReadSession, consistency_named
+from rscylla.driver.session import ReadSession, consistency_named
 
 from .shapes import KEYSPACE, LAG
 
@@ -277,10 +277,10 @@ def _check_of(rows: Any, kind: str) -> int:
 
 def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) -> Iterator[Any]:
     """Yield record batches of these columns, None for all."""
-    from rscylla.cdc.batches import ROWS_A_BATCH, in_batches, view_for
-    from rscylla.cdc.rows import new_rows
-    from rscylla.cdc.span import Span, SpanReader
-    from rscylla.cdc.walk import Generation, windows_between
+    from rscylla.cdc.arrow.batches import ROWS_A_BATCH, in_batches, view_for
+    from rscylla.cdc.log.walk import Generation, windows_between
+    from rscylla.cdc.read.span import Span, SpanReader
+    from rscylla.cdc.rows.rows import new_rows
     from rscylla.clock import Stop, SystemClock
 
     source = rscylla.NewStream(session, KEYSPACE, table).describe()

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from ..abc import Resetter, Run, RunAware, Stopper
 from ..event import Event
-from ..reflex.metrics import ConsumerSeries
-from ..reflex.patterns._prefix import LOOK_AGAIN_S, Entry, Prefix
+from ..reflex.inflight import LOOK_AGAIN_S, Entry, Prefix
+from ..reflex.telemetry.metrics import ConsumerSeries
 
 __all__ = ["Bridge"]
 

@@ -16,7 +16,7 @@ from ..errors import ConfigError, HeadReached, Stopped
 from ..event import Event
 from ..options import StreamOption
 from ..reflex import Spec, metrics_for
-from ..reflex.metrics import ConsumerSeries, Consuming
+from ..reflex.telemetry.metrics import ConsumerSeries, Consuming
 from ._bridge import BUFFER, Bridge
 from ._run import in_thread
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
-from .._drivererrors import translate
 from .._retry import Backoff, retry
-from ..cdc.driver import ReadSession, ReadStatement
-from ..cdc.pages import Page
 from ..clock import Clock, Stop
+from ..driver.errors import translate
+from ..driver.pages import Page
+from ..driver.session import ReadSession, ReadStatement
 
 __all__ = ["ATTEMPTS", "BACKOFF", "pages"]
 

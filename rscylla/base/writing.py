@@ -11,10 +11,10 @@ from typing import Any
 from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement
 
-from .._drivererrors import translate
 from .._retry import Backoff, retry
-from ..cdc.driver import Session, consistency_named
 from ..clock import Clock, Stop
+from ..driver.errors import translate
+from ..driver.session import Session, consistency_named
 from .statements import UNSET, Write
 
 __all__ = ["Target"]

@@ -14,13 +14,13 @@ import attrs
 from .._integers import parse_int
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop
+from ..driver.pages import Page
+from ..driver.session import ReadSession, ReadStatement
 from ..errors import ConfigError, IncompleteKey, MalformedData, QueryFailed
 from ..event import Event
 from ..types import Decoder, Encoder, Type, decoder_for, encoder_for, native, quote_name
-from .driver import ReadSession, ReadStatement
-from .pages import Page
-from .records import ChangeEvent
-from .table import BaseColumn, LoggedTable, read_table
+from .log.table import BaseColumn, LoggedTable, read_table
+from .rows.events import ChangeEvent
 
 __all__ = ["BaseRows"]
 

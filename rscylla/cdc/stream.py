@@ -10,18 +10,18 @@ from typing import Any
 import attrs
 
 from ..clock import Stop
+from ..driver.session import ReadSession, Session, consistency_named
 from ..errors import CDCDisabled, MissingLag, TableNotFound
 from ..event import Event
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ..types import quote_name
 from .client import Client, Direct, Feed, ReadAhead
-from .driver import ReadSession, Session, consistency_named
+from .log.source import Source
 from .lookup import BaseRows
-from .reader import Batch, Reader
-from .records import NO_EVENTS
-from .settings import StreamSettings
-from .sharing import Sharing
-from .source import Source
+from .read.reader import Batch, Reader
+from .read.settings import StreamSettings
+from .read.shared import Sharing
+from .rows.events import NO_EVENTS
 
 __all__ = ["GetCursor", "NewStream", "Stream"]
 

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
-from .standard import output_error, prepare, say, unwritable
+from .shared.standard import output_error, prepare, say, unwritable
 
 __all__ = ["main"]
 
@@ -23,7 +23,7 @@ def main() -> NoReturn:
         if (error.name or "").partition(".")[0] not in _EXTRAS:
             raise
         sys.exit(f'error: the command line needs the package {error.name}; pip install "rscylla[cli]"')
-    from .common import catch_strays
+    from .shared.common import catch_strays
 
     catch_strays()
     code = run()

@@ -10,9 +10,10 @@ import typer
 
 import rscylla
 
-from . import ctl, cursor, deadletter, demo, doctor, group, kafka, replicate, serve, tail, topology
-from .common import Exit, end_with, print_error
-from .standard import say, unwritable, write
+from . import ctl, cursor, deadletter, doctor, group, kafka, replicate, serve, tail, topology
+from .demo import demo
+from .shared.common import Exit, end_with, print_error
+from .shared.standard import say, unwritable, write
 
 __all__ = ["app", "run"]
 

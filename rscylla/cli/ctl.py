@@ -14,9 +14,9 @@ import typer
 import rscylla
 from rscylla.embedded import ControlClient, ControlUnavailable, Rule, Statements
 
-from .common import JsonOutput, TableArgument, count, grouped, number, parse_table, reports_errors
-from .output import json_line, moment
-from .standard import write
+from .shared.common import JsonOutput, TableArgument, count, grouped, number, parse_table, reports_errors
+from .shared.output import json_line, moment
+from .shared.standard import write
 
 __all__ = ["app"]
 

@@ -20,7 +20,8 @@ from cursorstore import (
     schema_cql,
 )
 
-from .common import (
+from .group import refuse_member
+from .shared.common import (
     CONNECTING,
     Connection,
     JsonOutput,
@@ -32,11 +33,10 @@ from .common import (
     parse_time,
     reports_errors,
 )
-from .connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
-from .group import refuse_member
-from .loading import OperableStore, StoreFactory, load_store
-from .output import json_line, moment, table
-from .standard import write
+from .shared.connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
+from .shared.loading import OperableStore, StoreFactory, load_store
+from .shared.output import json_line, moment, table
+from .shared.standard import write
 
 __all__ = ["app"]
 

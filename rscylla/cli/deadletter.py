@@ -14,18 +14,10 @@ import rscylla
 from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
 from rscylla.errors import KeyParked, MetadataError
 
-from .common import (
-    Connection,
-    Exit,
-    JsonOutput,
-    connecting,
-    naming,
-    parse_table,
-    reports_errors,
-)
-from .loading import load
-from .output import json_line, moment, table
-from .standard import say, write
+from .shared.common import Connection, Exit, JsonOutput, connecting, naming, parse_table, reports_errors
+from .shared.loading import load
+from .shared.output import json_line, moment, table
+from .shared.standard import say, write
 
 __all__ = ["app"]
 

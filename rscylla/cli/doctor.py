@@ -13,7 +13,8 @@ import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 from rscylla.abc import CursorRecord
 
-from .common import (
+from .group import findings
+from .shared.common import (
     Connection,
     Exit,
     JsonOutput,
@@ -26,10 +27,9 @@ from .common import (
     reports_errors,
     seconds,
 )
-from .group import findings
-from .loading import StoreFactory, load_store
-from .output import json_line
-from .standard import write
+from .shared.loading import StoreFactory, load_store
+from .shared.output import json_line
+from .shared.standard import write
 
 __all__ = ["doctor"]
 

@@ -24,9 +24,9 @@ from cursorstore import (
 )
 from rscylla.abc import CursorRecord, GroupMember, GroupSlice, GroupView
 
-from .common import Connection, JsonOutput, connecting, count, number, reports_errors, stopping
-from .output import json_line, moment, table
-from .standard import say, write
+from .shared.common import Connection, JsonOutput, connecting, count, number, reports_errors, stopping
+from .shared.output import json_line, moment, table
+from .shared.standard import say, write
 
 __all__ = ["app", "findings", "refuse_member"]
 

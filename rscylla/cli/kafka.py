@@ -15,7 +15,7 @@ from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 from rscylla.abc import CursorRecord, CursorStore
 
 from . import kafka_run
-from .common import (
+from .shared.common import (
     Connection,
     JsonOutput,
     StoreTable,
@@ -28,13 +28,13 @@ from .common import (
     reports_errors,
     time_of,
 )
-from .connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
-from .output import json_line, moment, table
-from .standard import say, write
+from .shared.connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
+from .shared.output import json_line, moment, table
+from .shared.standard import say, write
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties
-    from rscylla.kafka.offsets import Takeover
+    from rscylla.kafka.cursors.offsets import Takeover
 
 __all__ = ["app"]
 
@@ -137,7 +137,7 @@ def import_offsets(
     again, because the connector has an offset for each vnode and the cursor is the lowest of them.
     """
     try:
-        from rscylla.kafka.offsets import offsets_of, read_file, read_topic, take_over
+        from rscylla.kafka.cursors.offsets import offsets_of, read_file, read_topic, take_over
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     properties = connector.read()
@@ -211,7 +211,7 @@ def snapshot(
     minute. `rscylla cursor list` shows how far the snapshot is, under the name that this command prints.
     """
     try:
-        from rscylla.kafka.snapshot import request
+        from rscylla.kafka.snapshots.snapshot import request
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     of = parse_table(name)
@@ -233,7 +233,7 @@ def _client(properties: Properties | None, given: list[str]) -> dict[str, Any]:
     wrong = next((text for text in given if "=" not in text.strip("=")), None)
     found: dict[str, Any] = {}
     if properties is not None:
-        from rscylla.kafka.client import producer_config
+        from rscylla.kafka.config.client import producer_config
 
         of_connection = ("bootstrap.", "security.", "sasl.", "ssl.", "client.")
         config, _ = producer_config(properties)

@@ -15,9 +15,9 @@ import typer
 
 import rscylla
 
-from .common import Exit, number, quiet_logs, reports_errors, stopping
-from .connectors import BootstrapServers, need_servers, open_session
-from .standard import binary_output, hide, say, visible, write
+from .shared.common import Exit, number, quiet_logs, reports_errors, stopping
+from .shared.connectors import BootstrapServers, need_servers, open_session
+from .shared.standard import binary_output, hide, say, visible, write
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties

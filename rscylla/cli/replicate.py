@@ -17,7 +17,7 @@ from cursorstore import DEFAULT_TABLE, BufferedCursorStore, ScyllaCursorStore
 from rscylla.abc import CursorStore
 from rscylla.replicate import Difference, Replicator, verify
 
-from .common import (
+from .shared.common import (
     Connection,
     Exit,
     JsonOutput,
@@ -32,9 +32,9 @@ from .common import (
     seconds,
     stopping,
 )
-from .loading import StoreFactory, load_store
-from .output import json_line
-from .standard import say, write
+from .shared.loading import StoreFactory, load_store
+from .shared.output import json_line
+from .shared.standard import say, write
 from .tail import OnExpired
 
 __all__ = ["replicate"]

@@ -10,9 +10,9 @@ import typer
 
 import rscylla
 
-from .common import JsonOutput, Password, PasswordFile, Username, credentials, number, reports_errors, stopping
-from .output import json_line
-from .standard import say, write
+from .shared.common import JsonOutput, Password, PasswordFile, Username, credentials, number, reports_errors, stopping
+from .shared.output import json_line
+from .shared.standard import say, write
 
 if TYPE_CHECKING:
     from rscylla.embedded import EmbeddedScylla

@@ -19,7 +19,7 @@ import typer
 import rscylla
 from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
 
-from .common import (
+from .shared.common import (
     Connection,
     JsonOutput,
     StoreTable,
@@ -36,9 +36,9 @@ from .common import (
     stopping,
     time_of,
 )
-from .loading import StoreFactory, load_store
-from .output import json_line, line_of, moment
-from .standard import output_error, say, unwritable, write
+from .shared.loading import StoreFactory, load_store
+from .shared.output import json_line, line_of, moment
+from .shared.standard import output_error, say, unwritable, write
 
 __all__ = ["tail"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import rscylla
 
-from .common import (
+from .shared.common import (
     Connection,
     JsonOutput,
     TableArgument,
@@ -16,8 +16,8 @@ from .common import (
     reports_errors,
     time_of,
 )
-from .output import json_line, moment, table
-from .standard import write
+from .shared.output import json_line, moment, table
+from .shared.standard import write
 
 __all__ = ["topology"]
 

@@ -11,17 +11,17 @@ All of it is pure but ``registry``: nothing else here connects, waits, or logs. 
 """
 
 from ..types.connect import Field, Schema
-from .avro import avro_encoder, avro_schema
-from .chains import RegexRouter, transforms_of, unknown_options
-from .converters import AvroConverter, Converter, Converters, JsonSchemaConverter, converters_of
 from .emitter import Emitter, RowReader
-from .json import JsonConverter, schema_json
-from .jsonschema import json_schema
+from .formats.avro import avro_encoder, avro_schema
+from .formats.converters import AvroConverter, Converter, Converters, JsonSchemaConverter, converters_of
+from .formats.json import JsonConverter, schema_json
+from .formats.jsonschema import json_schema
+from .formats.registry import ConfluentRegistry, Registered, SchemaRegistry
 from .record import Header, Record
-from .regex import java_pattern
-from .registry import ConfluentRegistry, Registered, SchemaRegistry
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
-from .transforms import ExtractChangedRecordState, ExtractNewRecordState, FlattenColumns, Transform
+from .transforms.chains import RegexRouter, transforms_of, unknown_options
+from .transforms.regex import java_pattern
+from .transforms.transforms import ExtractChangedRecordState, ExtractNewRecordState, FlattenColumns, Transform
 
 __all__ = [
     "CONNECTOR_VERSION",

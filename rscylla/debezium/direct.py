@@ -13,11 +13,11 @@ from typing import Any
 import attrs
 
 from .._decoder import compiled
-from ..cdc.rows import Layout
+from ..cdc.rows.rows import Layout
 from ..types.connect import Schema
-from .converters import Converters
 from .emitter import Emitter
-from .json import Form
+from .formats.converters import Converters
+from .formats.json import Form
 from .outline import Slot
 
 __all__ = ["Direct", "direct"]
@@ -29,7 +29,7 @@ def direct(emitter: Emitter, converters: Converters, message: type[tuple[Any, ..
     Args:
         message: the class of messages, with the fields of ``rscylla.abc.Message``.
     """
-    fast, events = compiled("debezium"), compiled("cdc")
+    fast, events = compiled("debezium"), compiled("cdc.rows")
     if fast is None or events is None:
         return None
     return Direct(emitter, converters, fast, fast.Direct(events.ChangeEvent, message))

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import attrs
 
-from ..cdc.changes import Change
-from ..cdc.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
-from ..cdc.pages import Column
-from ..cdc.rows import Cells, Layout, ValueColumn
-from ..cdc.table import Table
+from ..cdc.log.table import Table
+from ..cdc.rows.changes import Change
+from ..cdc.rows.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
+from ..cdc.rows.rows import Cells, Layout, ValueColumn
+from ..driver.pages import Column
 from ..errors import ConfigError, MalformedData, MetadataError, RscyllaError
 from ..event import Event
 from ..types import Decoder, decoder_for
 from ..types.connect import Field, Schema, connect_for, twice
+from .formats.json import JsonConverter
 from .java import header_text
-from .json import JsonConverter
 from .names import field_name, schema_name
 from .outline import Outline, Slot
 from .record import Header, Record

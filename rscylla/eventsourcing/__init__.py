@@ -39,20 +39,20 @@ from .abc import (
     TokenRange,
 )
 from .aggregate import Aggregate
-from .builds import MemoryBuilds, ScyllaBuilds, build_schema_cql
 from .codec import json_converter
 from .commands import CommandHandler, Handled, Loaded, event_id_of
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
-from .memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
 from .messages import EventMessages, parking_messages
-from .processes import Action, CancelTimer, Processes, ProcessManager, Send, Sender, SetTimer
-from .projections import Projector
+from .projections.builds import MemoryBuilds, ScyllaBuilds, build_schema_cql
+from .projections.projections import Projector
 from .reading import aggregate_of, parking_key, record_of
-from .schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
 from .shredding import FORGOTTEN, PersonalData, personal, subject
-from .store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
-from .timers import firing_id, timer_of, timer_spec
-from .timerstores import MemoryTimers, ScyllaTimers, timer_schema_cql
+from .store.memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
+from .store.schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
+from .store.store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
+from .timers.processes import Action, CancelTimer, Processes, ProcessManager, Send, Sender, SetTimer
+from .timers.stores import MemoryTimers, ScyllaTimers, timer_schema_cql
+from .timers.timers import firing_id, timer_of, timer_spec
 from .types import EventTypes, Upcaster
 
 __all__ = [

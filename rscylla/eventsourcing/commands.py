@@ -16,12 +16,12 @@ from .. import _timeuuid as tu
 from .._retry import Backoff, may_help, retry
 from ..clock import Clock, Stop, SystemClock
 from ..errors import CommandIDReused, ConfigError, RscyllaError, SubjectForgotten, VersionConflict, VersionGap
-from ._alike import alike
-from ._bounds import conflict
 from .abc import EventStore, SnapshotStore
 from .aggregate import Aggregate
+from .alike import alike
 from .codec import quietly, tell
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
+from .store.bounds import conflict
 
 __all__ = ["CommandHandler", "Handled", "Loaded", "event_id_of"]
 

@@ -10,8 +10,8 @@ from ..clock import Clock
 from ..errors import ConfigError, UnreadableEvent, is_resumable
 from ..event import Event
 from ..publish import Messages
-from ..reflex.logs import whole_of
-from ..reflex.patterns._parked import Parked
+from ..reflex.patterns.letters.parked import Parked
+from ..reflex.telemetry.logs import whole_of
 from .envelope import Envelope, EventRecord
 from .reading import parking_key, record_of
 

@@ -13,13 +13,13 @@
 Needs the extra ``kafka``. See docs/kafka.md.
 """
 
+from .config.properties import PROPERTIES, Finding, Properties, Property
+from .config.verdicts import verdicts
 from .connector import Connector, connect_to, consumer_name, cursors_in_kafka
-from .cursors import KafkaCursorStore
-from .properties import PROPERTIES, Finding, Properties, Property
-from .publisher import KafkaPublisher
-from .snapshot import Snapshots
-from .topics import Topics
-from .verdicts import verdicts
+from .cursors.store import KafkaCursorStore
+from .producer.publisher import KafkaPublisher
+from .producer.topics import Topics
+from .snapshots.snapshot import Snapshots
 
 __all__ = [
     "PROPERTIES",

@@ -13,12 +13,12 @@ import attrs
 
 from .._retry import Backoff
 from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
-from ..cdc.driver import ReadSession, Session, connect, consistency_named
-from ..cdc.scan import Limits
+from ..cdc.log.table import logged_tables, read_table
+from ..cdc.read.scan import Limits
 from ..cdc.stream import Stream
-from ..cdc.table import logged_tables, read_table
 from ..clock import Clock, Stop, SystemClock
 from ..debezium import Settings
+from ..driver.session import ReadSession, Session, connect, consistency_named
 from ..errors import (
     ConfigError,
     MalformedData,
@@ -31,17 +31,17 @@ from ..event import Event
 from ..options import StreamLag, StreamOption, StreamToHead
 from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
 from ..reflex import Spec, metrics_for, slice_name
-from ..reflex.service import Group, Restarts, Service
-from .client import producer_config
-from .cursors import KafkaCursorStore
+from ..service import Group, Restarts, Service
+from .config.client import producer_config
+from .config.keystores import scylla_context
+from .config.properties import Properties
+from .cursors.scylla import Stores, check_not_sliced, check_not_whole, closed
+from .cursors.store import KafkaCursorStore
 from .heartbeats import Heartbeats
 from .letters import letter_of
-from .properties import Properties
-from .publisher import KafkaPublisher
-from .scyllacursors import Stores, check_not_sliced, check_not_whole, closed
-from .snapshot import Mode, Snapshots, lane_names, snapshot_name
-from .stores import scylla_context
-from .topics import Topics, is_topic
+from .producer.publisher import KafkaPublisher
+from .producer.topics import Topics, is_topic
+from .snapshots.snapshot import Mode, Snapshots, lane_names, snapshot_name
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

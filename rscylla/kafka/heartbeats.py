@@ -8,7 +8,7 @@ import threading
 from ..abc import Publisher
 from ..clock import Clock, Stop
 from ..publish import DebeziumMessages
-from .properties import Properties
+from .config.properties import Properties
 
 __all__ = ["Heartbeats"]
 

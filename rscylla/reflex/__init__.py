@@ -1,15 +1,10 @@
 """The engine: runs a consumer over a stream, from a saved cursor, at least once. It knows nothing about CDC."""
 
-from ._context import Run
 from ._run import run
-from ._spec import Spec
-from .batch_metrics import BatchMetrics, batch_metrics_for
-from .breaker import CircuitBreaker
 from .consumer import Consumer
+from .context import Run
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
-from .logs import JsonFormatter, LaneFilter
-from .metrics import Metrics, metrics_for
 from .patterns import (
     Ack,
     Backoff,
@@ -29,9 +24,13 @@ from .patterns import (
     run_forever,
     windows,
 )
-from .service import Group, Restarts, Service, group_lanes
+from .patterns.breaker import CircuitBreaker
 from .slices import Sliceable, slice_name, slice_of, slice_specs
-from .tracing import traced
+from .spec import Spec
+from .telemetry.batch_metrics import BatchMetrics, batch_metrics_for
+from .telemetry.logs import JsonFormatter, LaneFilter
+from .telemetry.metrics import Metrics, metrics_for
+from .telemetry.tracing import traced
 
 __all__ = [
     "NO_FATE",
@@ -43,14 +42,11 @@ __all__ = [
     "Consumer",
     "EventFilter",
     "Fate",
-    "Group",
     "JsonFormatter",
     "LaneFilter",
     "Lanes",
     "Metrics",
-    "Restarts",
     "Run",
-    "Service",
     "Sliceable",
     "Spec",
     "ack",
@@ -65,7 +61,6 @@ __all__ = [
     "dead_letter",
     "fast_and_sweep",
     "fast_lane_name",
-    "group_lanes",
     "metadata_event_filter",
     "metrics_for",
     "parallel",

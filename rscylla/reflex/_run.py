@@ -33,13 +33,13 @@ from ..abc import (
 from ..clock import Stop, fenced, monotonic_of
 from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
-from ._context import Failure, Run
-from ._failures import ending
-from ._first import first_cursor
-from ._spec import Spec
 from .consumer import check_threads_can_drive, timing_of
+from .context import Failure, Run
+from .failures import ending
 from .fate import NO_FATE
-from .logs import log_context
+from .first import first_cursor
+from .spec import Spec
+from .telemetry.logs import log_context
 
 __all__ = ["run"]
 

@@ -16,7 +16,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigError, FilterError, is_expected, is_resumable
 from ..event import Event
 from .filters import EventFilter
-from .metrics import metrics_for, outcome_of
+from .telemetry.metrics import metrics_for, outcome_of
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive", "timing_of"]
 

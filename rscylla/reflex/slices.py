@@ -9,7 +9,7 @@ from .._slices import Slice, split_name
 from ..abc import Consumer, CursorStore, StreamFunc
 from ..errors import ConfigError
 from ..options import StreamOption
-from ._spec import RunOptions, Spec
+from .spec import RunOptions, Spec
 
 __all__ = ["Sliceable", "slice_name", "slice_of", "slice_specs"]
 

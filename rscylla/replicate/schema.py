@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..base.targets import check_columns
-from ..cdc.driver import ReadSession
-from ..cdc.table import Table, read_types
+from ..cdc.log.table import Table, read_types
+from ..driver.session import ReadSession
 from ..errors import TableNotFound
 from ..types import Fields, Type, quote_name
 

@@ -11,10 +11,10 @@ from itertools import groupby
 from .._retry import retry
 from ..base.queries import select_by_key, select_range, token_of, with_times
 from ..base.reading import ATTEMPTS, BACKOFF, pages
-from ..cdc.driver import ReadSession, ReadStatement
-from ..cdc.rows import Cells
-from ..cdc.table import Table
+from ..cdc.log.table import Table
+from ..cdc.rows.rows import Cells
 from ..clock import Clock, Stop
+from ..driver.session import ReadSession, ReadStatement
 
 __all__ = ["ComparedRow", "Group", "Key", "Side"]
 

@@ -11,35 +11,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cdc.windowing import Window as Window
-    from .bars import JobProgress as JobProgress
-    from .bars import spark_progress as spark_progress
-    from .failures import spark_errors as spark_errors
-    from .fanout import QueryStream as QueryStream
-    from .fanout import follow_tables as follow_tables
-    from .following import checkpoint_cursor as checkpoint_cursor
-    from .following import follow as follow
-    from .formats import format_settings as format_settings
-    from .formats import with_format as with_format
-    from .formats import with_kafka as with_kafka
-    from .java import ensure_java as ensure_java
-    from .local import check_spark as check_spark
-    from .local import local_spark as local_spark
-    from .metrics import QueryMetrics as QueryMetrics
+    from ..cdc.planned import Window as Window
+    from .loops.follow import checkpoint_cursor as checkpoint_cursor
+    from .loops.follow import follow as follow
+    from .loops.follow_tables import QueryStream as QueryStream
+    from .loops.follow_tables import follow_tables as follow_tables
+    from .loops.windows import Windows as Windows
+    from .loops.windows import windows as windows
     from .pipeline.history import history as history
     from .pipeline.latest import latest as latest
     from .pipeline.snapshots import Snapshot as Snapshot
     from .pipeline.snapshots import snapshot as snapshot
+    from .session.bars import JobProgress as JobProgress
+    from .session.bars import spark_progress as spark_progress
+    from .session.failures import spark_errors as spark_errors
+    from .session.formats import format_settings as format_settings
+    from .session.formats import with_format as with_format
+    from .session.formats import with_kafka as with_kafka
+    from .session.java import ensure_java as ensure_java
+    from .session.local import check_spark as check_spark
+    from .session.local import local_spark as local_spark
+    from .session.metrics import QueryMetrics as QueryMetrics
     from .sinks.commits import TableVersion as TableVersion
     from .sinks.merge import MergeTable as MergeTable
     from .sinks.parquet import ParquetTable as ParquetTable
     from .sinks.scylla import ScyllaTable as ScyllaTable
     from .sinks.sink import Sink as Sink
     from .sinks.sink import apply_changes as apply_changes
-    from .source import ScyllaCdcDataSource as ScyllaCdcDataSource
-    from .source import register as register
-    from .windowing import Windows as Windows
-    from .windowing import windows as windows
+    from .source.source import ScyllaCdcDataSource as ScyllaCdcDataSource
+    from .source.source import register as register
 
 __all__ = [
     "JobProgress",
@@ -74,35 +74,35 @@ __all__ = [
 ]
 
 _HOMES = {
-    "JobProgress": ".bars",
+    "JobProgress": ".session.bars",
     "MergeTable": ".sinks.merge",
     "ParquetTable": ".sinks.parquet",
-    "QueryMetrics": ".metrics",
-    "QueryStream": ".fanout",
+    "QueryMetrics": ".session.metrics",
+    "QueryStream": ".loops.follow_tables",
     "TableVersion": ".sinks.commits",
-    "ScyllaCdcDataSource": ".source",
+    "ScyllaCdcDataSource": ".source.source",
     "ScyllaTable": ".sinks.scylla",
     "Sink": ".sinks.sink",
     "Snapshot": ".pipeline.snapshots",
-    "Window": "..cdc.windowing",
-    "Windows": ".windowing",
-    "check_spark": ".local",
+    "Window": "..cdc.planned",
+    "Windows": ".loops.windows",
+    "check_spark": ".session.local",
     "apply_changes": ".sinks.sink",
-    "checkpoint_cursor": ".following",
-    "ensure_java": ".java",
-    "follow": ".following",
-    "follow_tables": ".fanout",
-    "format_settings": ".formats",
+    "checkpoint_cursor": ".loops.follow",
+    "ensure_java": ".session.java",
+    "follow": ".loops.follow",
+    "follow_tables": ".loops.follow_tables",
+    "format_settings": ".session.formats",
     "history": ".pipeline.history",
-    "local_spark": ".local",
+    "local_spark": ".session.local",
     "latest": ".pipeline.latest",
-    "register": ".source",
+    "register": ".source.source",
     "snapshot": ".pipeline.snapshots",
-    "spark_errors": ".failures",
-    "spark_progress": ".bars",
-    "windows": ".windowing",
-    "with_format": ".formats",
-    "with_kafka": ".formats",
+    "spark_errors": ".session.failures",
+    "spark_progress": ".session.bars",
+    "windows": ".loops.windows",
+    "with_format": ".session.formats",
+    "with_kafka": ".session.formats",
 }
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from cursorstore import abort_reslice, drain_member, find_group, list_groups, reslice_group
-from cursorstore._grouprows import GroupRows
+from cursorstore.groups.rows import GroupRows
 from rscylla._groups import NOBODY, GroupView
 from rscylla.abc import CursorStore, Membership
 from rscylla.errors import ConfigError, LeaseLost, QueryTimeout

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import rscylla
-from rscylla.cli import common
-from rscylla.cli.common import (
+from rscylla.cli.shared import common
+from rscylla.cli.shared.common import (
     TableName,
     credentials,
     exit_code_of,

@@ -12,10 +12,10 @@ import pytest
 from waiting import eventually
 
 import rscylla
-from rscylla.cli import demo_web
-from rscylla.cli.demo import conclude
-from rscylla.cli.demo_check import Checker, Verdict
-from rscylla.cli.demo_run import Demo, DemoPlan
+from rscylla.cli.demo import web as demo_web
+from rscylla.cli.demo.check import Checker, Verdict
+from rscylla.cli.demo.demo import conclude
+from rscylla.cli.demo.run import Demo, DemoPlan
 from rscylla.embedded import EmbeddedScyllaProcess
 
 from .conftest import Process, Run

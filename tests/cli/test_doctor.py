@@ -11,7 +11,7 @@ import pytest
 
 import rscylla
 from cursorstore import ScyllaCursorStore
-from rscylla.cdc.clocks import SAMPLE_TIMEOUT_S
+from rscylla.cdc.log.clocks import SAMPLE_TIMEOUT_S
 from rscylla.embedded import Clock, EmbeddedScylla, SystemClock
 from rscylla.testing import ManualClock
 

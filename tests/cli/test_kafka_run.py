@@ -14,9 +14,9 @@ import typer
 from mockkafka import MockKafka
 from waiting import eventually
 
-from rscylla.cli.common import reports_errors
 from rscylla.cli.kafka_run import snapshot_bars
-from rscylla.cli.standard import hide, say
+from rscylla.cli.shared.common import reports_errors
+from rscylla.cli.shared.standard import hide, say
 from rscylla.errors import ConfigError
 
 from .conftest import Process, Run, Shop

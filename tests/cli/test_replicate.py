@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 import rscylla
-from rscylla.cli.common import Connection
 from rscylla.cli.replicate import _other
+from rscylla.cli.shared.common import Connection
 from rscylla.embedded import EmbeddedScylla
 
 from .conftest import Ran, Run, Shop

@@ -13,7 +13,7 @@ import pytest
 
 from cursorstore import ScyllaCursorStore, ScyllaDeadLetters
 from rscylla.cli.app import run
-from rscylla.cli.standard import escaped, prepare
+from rscylla.cli.shared.standard import escaped, prepare
 
 from .conftest import Shop
 

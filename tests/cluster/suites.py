@@ -20,7 +20,7 @@ from cursorstore import (
     ScyllaLease,
     ScyllaMembership,
 )
-from cursorstore._grouprows import GroupRows
+from cursorstore.groups.rows import GroupRows
 from rscylla.abc import CursorStore, DeadLetters, Lease, Membership
 from rscylla.testing.contracts import (
     CursorAdminContract,

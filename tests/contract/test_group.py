@@ -23,7 +23,7 @@ from cursorstore import (
     ScyllaMembership,
     reslice_group,
 )
-from cursorstore._grouprows import GroupRows
+from cursorstore.groups.rows import GroupRows
 from rscylla._groups import NOBODY, GroupView
 from rscylla.abc import CursorStore, Membership
 from rscylla.clock import SystemClock

@@ -12,7 +12,7 @@ import pytest
 
 from rscylla.embedded import EmbeddedScylla
 from rscylla.eventsourcing import ScyllaTimers, Timer
-from rscylla.eventsourcing._firsthint import FirstHint
+from rscylla.eventsourcing.timers.firsthint import FirstHint
 from rscylla.testing import ManualClock
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)

@@ -59,7 +59,7 @@ def run_with_format(code: str, name: str, directory: Path) -> str:
     """Return what *code* prints in a process of its own: the session of this one lacks the jars of the format."""
     from spark_formats import FORMAT_CONFIG, one_at_a_time, runs_here
 
-    from rscylla.spark.formats import FORMATS, pyspark_version
+    from rscylla.spark.session.formats import FORMATS, pyspark_version
 
     if not runs_here(name):
         pytest.skip(FORMATS[name].unsupported(pyspark_version()))
@@ -86,11 +86,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 HEAVY = {
     "rscylla.types.arrow": ("numpy", "pyarrow"),
     "rscylla.types.json_arrow": ("numpy", "pyarrow"),
-    "rscylla.cdc.batches": ("numpy", "pyarrow"),
-    "rscylla.cdc.changeview": ("numpy", "pyarrow"),
-    "rscylla.cdc.columnar": ("numpy", "pyarrow"),
-    "rscylla.cdc.eventview": ("numpy", "pyarrow"),
-    "rscylla.cdc.spanbatches": ("numpy", "pyarrow"),
+    "rscylla.cdc.arrow.batches": ("numpy", "pyarrow"),
+    "rscylla.cdc.arrow.changeview": ("numpy", "pyarrow"),
+    "rscylla.cdc.arrow.columnar": ("numpy", "pyarrow"),
+    "rscylla.cdc.arrow.eventview": ("numpy", "pyarrow"),
+    "rscylla.cdc.arrow.spanbatches": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
     "rscylla.eventsourcing": ("cattrs", "cryptography"),
     "rscylla.testing.eventcontracts": ("cattrs", "cryptography"),

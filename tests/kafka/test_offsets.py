@@ -9,7 +9,7 @@ import pytest
 from kafka_broker import KafkaBroker
 
 from rscylla.errors import ConfigError
-from rscylla.kafka.offsets import Entries, connectors_of, offsets_of, read_file, read_topic
+from rscylla.kafka.cursors.offsets import Entries, connectors_of, offsets_of, read_file, read_topic
 
 PARTITION = "keyspace_name=ks,table_name=t,vnode_id={},generation_start=1768471200000"
 WINDOW = "window_start=f4385000-f1f8-11f0-8080-808080808080,window_end=911d8fff-0429-11f1-7f7f-7f7f7f7f7f7f"

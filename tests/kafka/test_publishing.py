@@ -19,7 +19,7 @@ kafka_admin = pytest.importorskip("confluent_kafka.admin")
 from kafka_load import read  # noqa: E402
 
 from rscylla.kafka import KafkaPublisher, Properties  # noqa: E402
-from rscylla.kafka.topics import Topics  # noqa: E402
+from rscylla.kafka.producer.topics import Topics  # noqa: E402
 
 LONG_S = 60.0
 

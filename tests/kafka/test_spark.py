@@ -23,7 +23,7 @@ from sparkapps import SparkApp, at
 
 import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark.formats import KAFKA, pyspark_version
+from rscylla.spark.session.formats import KAFKA, pyspark_version
 
 pytestmark = [
     pytest.mark.timeout(1800),

@@ -23,8 +23,8 @@ import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import BatchProgress
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.pages import Page
+from rscylla.driver.pages import Page
+from rscylla.driver.session import ReadSession
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 from rscylla.reflex import batch_metrics_for
 from rscylla.testing import ManualClock
@@ -318,7 +318,7 @@ def test_windows_with_a_limit_of_rows_are_read_once_and_kept(world: World, monke
 
 @only_vnodes
 def test_a_burst_that_no_window_can_divide_is_returned_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rscylla.cdc.columnar.ROWS_A_BATCH", 4)
+    monkeypatch.setattr("rscylla.cdc.arrow.columnar.ROWS_A_BATCH", 4)
     at = world.clock.now_us()
     inserts = (f"INSERT INTO ks.t (pk, ck, v) VALUES (1, {n}, {n}) USING TIMESTAMP {at}; " for n in range(20))
     world.execute(f"BEGIN UNLOGGED BATCH {''.join(inserts)} APPLY BATCH")
@@ -350,7 +350,7 @@ def test_memory_is_bounded_by_the_limits_and_not_by_the_window(
         send(self, *args, on_page=count, **more)
 
     monkeypatch.setattr(ReadSession, "send", counted)
-    monkeypatch.setattr("rscylla.cdc.spanbatches.ROWS_A_BATCH", 5)
+    monkeypatch.setattr("rscylla.cdc.arrow.spanbatches.ROWS_A_BATCH", 5)
     limits = rscylla.Limits(page_size=5, in_flight=2, window_rows=100)
     rows = 0
     for _, found in world.windows(TO_HEAD, mode=mode, stream={"limits": limits}):
@@ -642,7 +642,7 @@ def test_a_name_that_was_forgotten_is_what_the_error_is_about(world: World) -> N
 
 @only_vnodes
 def test_without_pyarrow_one_line_says_what_to_install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rscylla.cdc.spanbatches", None)
+    monkeypatch.setitem(sys.modules, "rscylla.cdc.arrow.spanbatches", None)
     with pytest.raises(rscylla.ConfigError, match=r"requires pyarrow and numpy; pip install 'rscylla\[arrow\]'"):
         world.windows()
 

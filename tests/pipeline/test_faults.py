@@ -14,7 +14,8 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc import clocks, driver
+from rscylla.cdc.log import clocks
+from rscylla.driver import session as driver
 from rscylla.embedded import EmbeddedScylla, Faults, Rule, Statements
 from rscylla.reflex import Backoff
 

@@ -13,7 +13,7 @@ from cursorstore import MemoryCursorStore
 from rscylla import aio
 from rscylla.clock import InnerStop
 from rscylla.errors import Stopped
-from rscylla.reflex.service._lease import LeasedStop
+from rscylla.service.lease import LeasedStop
 
 
 class Lease:

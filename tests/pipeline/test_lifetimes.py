@@ -11,8 +11,8 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc.reader import Reader
-from rscylla.cdc.walk import Read
+from rscylla.cdc.log.walk import Read
+from rscylla.cdc.read.reader import Reader
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 

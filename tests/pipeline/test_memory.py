@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import rscylla
-from rscylla.cdc.driver import ReadSession, consistency_named
+from rscylla.driver.session import ReadSession, consistency_named
 
 PAGES = 10
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc import source as source_module
+from rscylla.cdc.log import source as source_module
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 from tests.support.drivenclock import until

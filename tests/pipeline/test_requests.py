@@ -19,13 +19,14 @@ from cassandra.policies import ConstantSpeculativeExecutionPolicy, NoSpeculative
 from waiting import eventually
 
 import rscylla
-from rscylla._drivererrors import DRIVER_ERRORS, took_too_long
-from rscylla.cdc import driver, shortcut
-from rscylla.cdc.driver import BoundRead, ReadSession, ReadStatement, consistency_named
-from rscylla.cdc.pages import Page
-from rscylla.cdc.query import ScanTask, StreamGroup, group_streams, scan_cql, scan_values, tasks_for
-from rscylla.cdc.shortcut import USES, ShortcutSender
-from rscylla.cdc.walk import LogWindow
+from rscylla.cdc.log.query import ScanTask, StreamGroup, group_streams, scan_cql, scan_values, tasks_for
+from rscylla.cdc.log.walk import LogWindow
+from rscylla.driver import session as driver
+from rscylla.driver import shortcut
+from rscylla.driver.errors import DRIVER_ERRORS, took_too_long
+from rscylla.driver.pages import Page
+from rscylla.driver.session import BoundRead, ReadSession, ReadStatement, consistency_named
+from rscylla.driver.shortcut import USES, ShortcutSender
 from rscylla.embedded import EmbeddedScylla, Statements
 
 LOG = Statements(kind="select", table="t_scylla_cdc_log")

@@ -16,7 +16,7 @@ import pytest
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import ColumnState
-from rscylla.cdc.driver import RawRead, ReadSession
+from rscylla.driver.session import RawRead, ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 

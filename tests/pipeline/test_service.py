@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore, ScyllaDeadLetters, ScyllaLease
 from rscylla.abc import BatchProgress
-from rscylla.cdc import source as source_module
-from rscylla.reflex.batch_metrics import batch_metrics_for
+from rscylla.cdc.log import source as source_module
+from rscylla.reflex.telemetry.batch_metrics import batch_metrics_for
 
 MONITORING = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 RULES = MONITORING / "prometheus-rules.yml"

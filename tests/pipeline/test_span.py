@@ -11,14 +11,14 @@ import attrs
 import pytest
 
 import rscylla
-from rscylla.cdc.driver import ReadSession, ReadStatement
-from rscylla.cdc.lifetimes import Lifetimes, Promise
-from rscylla.cdc.pages import Page
-from rscylla.cdc.query import MAX_STREAMS_PER_QUERY, group_streams
-from rscylla.cdc.scan import Scanner
-from rscylla.cdc.span import FIRST_WIDTH_US, Span, SpanReader
-from rscylla.cdc.walk import LogWindow, windows_between
+from rscylla.cdc.log.lifetimes import Lifetimes, Promise
+from rscylla.cdc.log.query import MAX_STREAMS_PER_QUERY, group_streams
+from rscylla.cdc.log.walk import LogWindow, windows_between
+from rscylla.cdc.read.scan import Scanner
+from rscylla.cdc.read.span import FIRST_WIDTH_US, Span, SpanReader
 from rscylla.clock import Stop
+from rscylla.driver.pages import Page
+from rscylla.driver.session import ReadSession, ReadStatement
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import QueryTimeout, Stopped
 from rscylla.testing import ManualClock

@@ -19,8 +19,8 @@ from cassandra import ConsistencyLevel, InvalidRequest
 
 import rscylla
 from rscylla.abc import StreamClient
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.topology import topology_for
+from rscylla.cdc.log.topology import topology_for
+from rscylla.driver.session import ReadSession
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError
 from rscylla.testing import ManualClock
 

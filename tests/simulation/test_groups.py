@@ -16,17 +16,19 @@ import attrs
 import pytest
 from simulated_groups import GROUP_KINDS, GroupSimulation, Reach
 
-from cursorstore import BufferedCursorStore, MemoryGroupTable, ScyllaCursorStore, groupadmin, reslice
-from cursorstore._term import Term
-from cursorstore.group import _Membership
+from cursorstore import BufferedCursorStore, MemoryGroupTable, ScyllaCursorStore
+from cursorstore.cursors import reslice
+from cursorstore.groups import admin as groupadmin
+from cursorstore.groups.group import _Membership
+from cursorstore.leases.term import Term
 from rscylla._groups import GroupView
 from rscylla._slices import slice_at
-from rscylla.cdc import slices
-from rscylla.cdc.source import Source
-from rscylla.cdc.walk import Switch, Walk
-from rscylla.reflex.service import _balance
-from rscylla.reflex.service._lease import LeasedStop
-from rscylla.reflex.service._slicekeeper import SliceKeeper
+from rscylla.cdc.log.source import Source
+from rscylla.cdc.log.walk import Switch, Walk
+from rscylla.cdc.read import slices
+from rscylla.service.groups import balance as _balance
+from rscylla.service.groups.slicekeeper import SliceKeeper
+from rscylla.service.lease import LeasedStop
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
 SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "40"))

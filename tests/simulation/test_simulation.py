@@ -17,14 +17,15 @@ import pytest
 from simulated import FULL_RUN, KINDS, Simulation, never_happened
 from simulated_log import is_eventful
 
-from rscylla.cdc import meeting, sharing
-from rscylla.cdc.lifetimes import Lifetimes
-from rscylla.cdc.reader import Reader
-from rscylla.cdc.rows import LogRows
-from rscylla.cdc.scan import Scanner
-from rscylla.cdc.sharing import Share, Sharing
-from rscylla.cdc.source import Source
-from rscylla.cdc.walk import Walk
+from rscylla.cdc.log.lifetimes import Lifetimes
+from rscylla.cdc.log.source import Source
+from rscylla.cdc.log.walk import Walk
+from rscylla.cdc.read import merge_policy as meeting
+from rscylla.cdc.read import shared as sharing
+from rscylla.cdc.read.reader import Reader
+from rscylla.cdc.read.scan import Scanner
+from rscylla.cdc.read.shared import Share, Sharing
+from rscylla.cdc.rows.rows import LogRows
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
 SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "40"))

@@ -62,7 +62,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture(params=["delta", "iceberg"])
 def table_format(request: pytest.FixtureRequest, warehouse: Path) -> TableFormat:
     """Each format with MERGE; skips those without a release for the installed PySpark."""
-    from rscylla.spark import formats
+    from rscylla.spark.session import formats
 
     name = request.param
     if not runs_here(name):

@@ -14,7 +14,7 @@ import rscylla
 from rscylla._timeuuid import format_time
 from rscylla.errors import CDCDisabled, ConfigError, CursorExpired, SchemaChanged, TableChanged
 from rscylla.spark import history, latest, spark_errors
-from rscylla.spark.source import StreamReader
+from rscylla.spark.source.source import StreamReader
 
 OF_TYPE = {
     "a": "frozen<addr>",

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from rscylla.abc import BatchProgress
-from rscylla.spark import bars
-from rscylla.spark.bars import JobProgress, spark_progress
+from rscylla.spark.session import bars
+from rscylla.spark.session.bars import JobProgress, spark_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

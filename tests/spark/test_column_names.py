@@ -10,10 +10,10 @@ import pytest
 from odd_names import ODD_NAMES, OF_DELTA, OF_ICEBERG
 from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StructField, StructType
 
-from rscylla.cdc.table import BaseColumn
+from rscylla.cdc.log.table import BaseColumn
 from rscylla.errors import ConfigError
-from rscylla.spark.shape import Shape
 from rscylla.spark.sinks.columnnames import check_columns, needs_mapping
+from rscylla.spark.source.shape import Shape
 
 INT = IntegerType()
 

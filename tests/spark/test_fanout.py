@@ -21,8 +21,8 @@ from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
 from rscylla.errors import SparkFailed
 from rscylla.event import EventID, LogMark
-from rscylla.spark import fanout
-from rscylla.spark.offsets import Offset
+from rscylla.spark.loops import follow_tables as fanout
+from rscylla.spark.source.offsets import Offset
 
 LOG = "00" * 16
 OPTIONS = {"contactPoints": "n", "lag": "30s"}

@@ -25,10 +25,10 @@ from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
 from rscylla.errors import SparkFailed
 from rscylla.event import EventID, LogMark, cursor_key
-from rscylla.spark.checkpoint import Batch, Checkpoint
-from rscylla.spark.following import _check_agree, _check_log
-from rscylla.spark.offsets import Offset
-from rscylla.spark.options import Options
+from rscylla.spark.loops.follow import _check_agree, _check_log
+from rscylla.spark.source.checkpoint import Batch, Checkpoint
+from rscylla.spark.source.offsets import Offset
+from rscylla.spark.source.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -252,8 +252,8 @@ class Noted:
     ],
 )
 def test_a_checkpoint_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch, offsets: str, told: str) -> None:
-    monkeypatch.setattr("rscylla.spark.checkpoint.has_files", lambda _spark: True)
-    monkeypatch.setattr("rscylla.spark.checkpoint.Directory", Noted(offsets))
+    monkeypatch.setattr("rscylla.spark.source.checkpoint.has_files", lambda _spark: True)
+    monkeypatch.setattr("rscylla.spark.source.checkpoint.Directory", Noted(offsets))
     with pytest.raises(rscylla.ConfigError, match=told):
         Checkpoint(None, "/data/checkpoint").batch(3)  # type: ignore[arg-type]
 
@@ -269,7 +269,9 @@ def test_a_table_of_another_log_is_refused_before_a_query_with_a_new_checkpoint_
     for name in "tu":
         session.execute(f"CREATE TABLE {vnodes}.{name} (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
     cursors = {name: rscylla.NewStream(session, vnodes, name).cursor_at() for name in "tu"}
-    monkeypatch.setattr("rscylla.spark.following.Checkpoint", lambda _spark, _path: SimpleNamespace(last=lambda: None))
+    monkeypatch.setattr(
+        "rscylla.spark.loops.follow.Checkpoint", lambda _spark, _path: SimpleNamespace(last=lambda: None)
+    )
     sink, no_session = Kept(), object()
     for followed, other in ("tu", "ut"):  # the log of the other table is newer, and older
         sink.cursor = cursors[other]

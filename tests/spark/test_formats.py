@@ -15,7 +15,7 @@ from spark_formats import TableFormat
 
 import rscylla
 from rscylla import spark as rs
-from rscylla.spark.formats import FORMATS, KAFKA, missing_format
+from rscylla.spark.session.formats import FORMATS, KAFKA, missing_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable

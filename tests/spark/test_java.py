@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from rscylla import ConfigError
-from rscylla.spark import ensure_java, java
+from rscylla.spark import ensure_java
+from rscylla.spark.session import java
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ def test_a_local_session_that_has_started_with_another_python_gets_the_source(
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)
     monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
-    monkeypatch.setattr("rscylla.spark.source.register", registered.append)
+    monkeypatch.setattr("rscylla.spark.source.source.register", registered.append)
     for _ in range(2):  # the second time, the variable is set
         ensure_java()
     assert registered == ["the session"] * calls

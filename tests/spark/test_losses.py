@@ -26,14 +26,14 @@ from sparkreader import (
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
-from rscylla.cdc import source as cdc_source
-from rscylla.cdc import spanbatches
-from rscylla.cdc.lifetimes import EARLY_US
-from rscylla.cdc.scan import Limits
+from rscylla.cdc.arrow import spanbatches
+from rscylla.cdc.log import source as cdc_source
+from rscylla.cdc.log.lifetimes import EARLY_US
+from rscylla.cdc.read.scan import Limits
 from rscylla.errors import CursorExpired
-from rscylla.spark import planning, reading
-from rscylla.spark.source import StreamReader
-from rscylla.spark.versions import ReadMaxFiles
+from rscylla.spark.source import planning, reading
+from rscylla.spark.source.source import StreamReader
+from rscylla.spark.source.versions import ReadMaxFiles
 
 pytestmark = pytest.mark.every_pyspark
 

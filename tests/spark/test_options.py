@@ -12,9 +12,9 @@ import pytest
 
 from rscylla import ConfigError, EventID, MissingLag
 from rscylla._timeuuid import parse_time
-from rscylla.spark.optionnames import INSTEAD, NAMES, SAME, known_as, of_table, renamed
-from rscylla.spark.options import Options, duration
 from rscylla.spark.sinks.scylla import sink_options
+from rscylla.spark.source.optionnames import INSTEAD, NAMES, SAME, known_as, of_table, renamed
+from rscylla.spark.source.options import Options, duration
 from rscylla.types import Digits
 
 AT = "2026-11-21T10:00:00Z"

@@ -22,7 +22,7 @@ from rscylla.event import cursor_key
 from rscylla.spark.pipeline.cells import cells_of
 from rscylla.spark.pipeline.latest import second_of
 from rscylla.spark.pipeline.merging import merge_source, table_schema
-from rscylla.spark.shape import Shape
+from rscylla.spark.source.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

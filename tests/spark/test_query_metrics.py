@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 import rscylla
 from rscylla._timeuuid import format_time
 from rscylla.abc import BatchProgress
-from rscylla.spark.metrics import QueryMetrics, batch_of
+from rscylla.spark.session.metrics import QueryMetrics, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

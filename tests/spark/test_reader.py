@@ -34,13 +34,13 @@ from sparkreader import (
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, parse_time
-from rscylla.cdc import columnar, spanbatches
-from rscylla.cdc.driver import RawRead, ReadSession
-from rscylla.cdc.pages import Page
-from rscylla.cdc.scan import Limits
-from rscylla.cdc.span import Span, SpanReader, SpanShare
-from rscylla.cdc.walk import LogWindow
+from rscylla.cdc.arrow import columnar, spanbatches
+from rscylla.cdc.log.walk import LogWindow
+from rscylla.cdc.read.scan import Limits
+from rscylla.cdc.read.span import Span, SpanReader, SpanShare
 from rscylla.clock import Stop
+from rscylla.driver.pages import Page
+from rscylla.driver.session import RawRead, ReadSession
 from rscylla.embedded import EmbeddedScylla, Statements
 from rscylla.errors import (
     CDCDisabled,
@@ -53,14 +53,14 @@ from rscylla.errors import (
     TableNotFound,
 )
 from rscylla.event import EventID
-from rscylla.spark import planning, reading, source
-from rscylla.spark.offsets import Offset
-from rscylla.spark.options import Options, Position
-from rscylla.spark.session import close_sessions, session_for
-from rscylla.spark.shape import Shape
+from rscylla.spark.session.session import close_sessions, session_for
 from rscylla.spark.sinks.scylla import ChangesWriter
-from rscylla.spark.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
-from rscylla.spark.versions import ReadMaxFiles, ReadMaxRows
+from rscylla.spark.source import planning, reading, source
+from rscylla.spark.source.offsets import Offset
+from rscylla.spark.source.options import Options, Position
+from rscylla.spark.source.shape import Shape
+from rscylla.spark.source.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
+from rscylla.spark.source.versions import ReadMaxFiles, ReadMaxRows
 from rscylla.testing import ManualClock
 
 pytestmark = pytest.mark.every_pyspark

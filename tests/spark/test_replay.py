@@ -18,15 +18,15 @@ from spark_oracle import events_of
 
 import rscylla
 from rscylla.base.statements import ChangeWriter
-from rscylla.cdc.batches import ChangeView
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.table import Table, read_base_table
+from rscylla.cdc.arrow.batches import ChangeView
+from rscylla.cdc.log.table import Table, read_base_table
+from rscylla.driver.session import ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.spark.pipeline.replay import ArrowChangeWriter, in_numbers
-from rscylla.spark.session import close_sessions
-from rscylla.spark.shape import Shape
+from rscylla.spark.session.session import close_sessions
 from rscylla.spark.sinks.scylla import ChangesWriter, ScyllaTable
-from rscylla.spark.source import ScyllaCdcDataSource
+from rscylla.spark.source.shape import Shape
+from rscylla.spark.source.source import ScyllaCdcDataSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
 

@@ -14,9 +14,9 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT
 import rscylla
 from rscylla import AuthenticationFailed, ConfigError, ConnectionFailed
 from rscylla.embedded import EmbeddedScylla, Tls
-from rscylla.spark.options import Options
-from rscylla.spark.session import close_sessions, session_for
-from rscylla.spark.windowing import _address, read_options
+from rscylla.spark.loops.windows import _address, read_options
+from rscylla.spark.session.session import close_sessions, session_for
+from rscylla.spark.source.options import Options
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import utils
 from pyspark.sql import SparkSession
 
-from rscylla.spark.settings import unless_set, with_setting, without_call_sites
+from rscylla.spark.session.settings import unless_set, with_setting, without_call_sites
 
 
 class Played:

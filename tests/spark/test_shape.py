@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rscylla.cdc.table import BaseColumn, LoggedTable
+from rscylla.cdc.log.table import BaseColumn, LoggedTable
 from rscylla.errors import ConfigError
-from rscylla.spark.shape import CQL, ColumnShape, Shape, metadata_of
+from rscylla.spark.source.shape import CQL, ColumnShape, Shape, metadata_of
 
 TEXT, INT = StringType(), IntegerType()
 UDT = StructType([StructField("f", INT), StructField("g", INT)])

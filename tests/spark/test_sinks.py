@@ -14,8 +14,8 @@ import rscylla
 from rscylla import spark as rs
 from rscylla.event import LogMark
 from rscylla.spark.pipeline.tables import added_fields, changes_after, check_begins
-from rscylla.spark.shape import ColumnShape, Shape
 from rscylla.spark.sinks.parquet import _still_of
+from rscylla.spark.source.shape import ColumnShape, Shape
 
 
 class Collected:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
 
-from rscylla.cdc.table import BaseColumn, LoggedTable
+from rscylla.cdc.log.table import BaseColumn, LoggedTable
 from rscylla.errors import MalformedData, SourceError
 from rscylla.spark.pipeline.snapshots import _TableQuery
 

@@ -21,7 +21,7 @@ from sparkapps import SPARK_GAVE_UP, STARTS, SparkApp, more_files, wait_until
 import rscylla
 from rscylla._timeuuid import format_time
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark.versions import PASSES_LIMITS
+from rscylla.spark.source.versions import PASSES_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

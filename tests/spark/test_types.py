@@ -19,13 +19,13 @@ from spark_oracle import plain, sorted_parts
 
 import rscylla
 from rscylla import spark as rs
-from rscylla.cdc.driver import ReadSession
+from rscylla.driver.session import ReadSession
 from rscylla.replicate import verify
 from rscylla.spark.pipeline.cells import cells_of, without
 from rscylla.spark.pipeline.latest import second_of
 from rscylla.spark.pipeline.merging import has_lost, merge_source, same_key
 from rscylla.spark.pipeline.tables import shape_json, shape_of
-from rscylla.spark.shape import Shape
+from rscylla.spark.source.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

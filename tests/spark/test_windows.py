@@ -20,7 +20,7 @@ from rscylla._timeuuid import datetime_of, us_of
 from rscylla.abc import BatchProgress
 from rscylla.embedded import EmbeddedScylla
 from rscylla.embedded.clock import ManualClock as ServerClock
-from rscylla.reflex.batch_metrics import batch_metrics_for
+from rscylla.reflex.telemetry.batch_metrics import batch_metrics_for
 from rscylla.testing import ManualClock
 
 if TYPE_CHECKING:

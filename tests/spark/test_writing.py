@@ -17,8 +17,8 @@ from spark_history import passed
 
 import rscylla
 from rscylla.spark import spark_errors
-from rscylla.spark.session import close_sessions
-from rscylla.spark.source import ScyllaCdcDataSource
+from rscylla.spark.session.session import close_sessions
+from rscylla.spark.source.source import ScyllaCdcDataSource
 from rscylla.types import parse_type
 from rscylla.types.arrow import arrow_type
 

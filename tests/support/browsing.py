@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 
 from rscylla.clock import Stop, SystemClock
-from rscylla.reflex.service._page import page as page_of_service
-from rscylla.reflex.service.http import Endpoint, json_answer
+from rscylla.service.http import Endpoint, json_answer
+from rscylla.service.page.page import page as page_of_service
 
 __all__ = ["MISSING", "Open", "Shown", "Told", "chromium", "opening", "telling"]
 

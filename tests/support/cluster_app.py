@@ -27,7 +27,7 @@ from sparkapps import ALONE, kill_session, point, wait_until
 import rscylla
 from cursorstore import ScyllaCursorStore
 from rscylla.spark import ParquetTable, ScyllaTable, apply_changes, ensure_java, register, windows
-from rscylla.spark.options import duration
+from rscylla.spark.source.options import duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

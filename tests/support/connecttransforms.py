@@ -13,7 +13,7 @@ from connectorcases import cases
 from maven import tied_to_us
 
 from rscylla.debezium import JsonConverter, Record, transforms_of
-from rscylla.debezium.json import schema_json
+from rscylla.debezium.formats.json import schema_json
 from rscylla.errors import ConfigError
 
 __all__ = ["ARTIFACTS", "JavaTransforms", "ours", "sample"]

@@ -18,11 +18,12 @@ import attrs
 from cassandra import cqltypes
 
 from rscylla._streamid import token_of
-from rscylla.cdc import driver, pages
-from rscylla.cdc.driver import ReadStatement
-from rscylla.cdc.pages import Column, Page
-from rscylla.cdc.query import LOG_SUFFIX
+from rscylla.cdc.log.query import LOG_SUFFIX
 from rscylla.clock import Stop
+from rscylla.driver import pages
+from rscylla.driver import session as driver
+from rscylla.driver.pages import Column, Page
+from rscylla.driver.session import ReadStatement
 from rscylla.testing import ManualClock
 
 SECOND = 1_000_000

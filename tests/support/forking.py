@@ -18,7 +18,7 @@ __all__ = ["Fork", "Forking"]
 
 PROGRAM = """
 import ctypes, os, signal, sys
-import cursorstore, rscylla.cli, rscylla.kafka, rscylla.cli.kafka_run, rscylla.reflex.service, prometheus_client
+import cursorstore, rscylla.cli, rscylla.kafka, rscylla.cli.kafka_run, rscylla.service, prometheus_client
 for line in sys.stdin:
     what, *given = line.rstrip().split("\\t")
     if what == "wait":

@@ -18,7 +18,7 @@ def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
     ensure_java()
     from pyspark.sql import SparkSession
 
-    from rscylla.spark.versions import PASSES_LIMITS
+    from rscylla.spark.source.versions import PASSES_LIMITS
 
     spark = SparkSession.builder.master("local[2]").config(map=ALONE).getOrCreate()
     options = {

@@ -8,10 +8,10 @@ from typing import Any
 from cassandra.cqltypes import Int32Type, UserType, UTF8Type
 from fakelog import columns_of, integer, log_time, stream_id, type_of
 
-from rscylla.cdc import pages
-from rscylla.cdc.pages import Column
-from rscylla.cdc.rows import Layout
-from rscylla.cdc.table import BaseColumn, LoggedTable
+from rscylla.cdc.log.table import BaseColumn, LoggedTable
+from rscylla.cdc.rows.rows import Layout
+from rscylla.driver import pages
+from rscylla.driver.pages import Column
 
 T = 1_700_000_000_123_456
 MARSHAL = "org.apache.cassandra.db.marshal."

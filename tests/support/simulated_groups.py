@@ -30,23 +30,18 @@ from prometheus_client import CollectorRegistry
 from simulated_keylog import Cursors, KeyLog, Lane, Link, Write, in_turns
 from turns import Host, Turns
 
-import cursorstore.group
-from cursorstore import (
-    BufferedCursorStore,
-    MemoryGroupTable,
-    MemoryMembership,
-    _memorygroups,
-    abort_reslice,
-    reslice_group,
-)
+import cursorstore.groups.group
+from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership, abort_reslice, reslice_group
+from cursorstore.groups import memory as _memorygroups
 from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
 from rscylla._groups import GroupView
 from rscylla._slices import Slice
 from rscylla.abc import CursorStore
 from rscylla.clock import Stop
-from rscylla.reflex._meters import meters_for
-from rscylla.reflex.service import _lease, _slicekeeper
-from rscylla.reflex.service._groupwork import GroupWork
+from rscylla.reflex.telemetry.meters import meters_for
+from rscylla.service import lease as _lease
+from rscylla.service.groups import slicekeeper as _slicekeeper
+from rscylla.service.groups.work import GroupWork
 from rscylla.testing import ManualClock
 
 __all__ = ["GROUP_KINDS", "GroupSimulation"]
@@ -95,12 +90,12 @@ class GroupSimulation:
         with ExitStack() as living:
             names = self.turns.primitives()
             living.enter_context(patch.object(_lease, "threading", names["threading"]))
-            living.enter_context(patch.object(cursorstore.group, "threading", names["threading"]))
+            living.enter_context(patch.object(cursorstore.groups.group, "threading", names["threading"]))
             living.enter_context(patch.object(_memorygroups, "threading", names["threading"]))
             living.enter_context(patch.object(_slicekeeper, "threading", names["threading"]))
             living.enter_context(patch.object(_slicekeeper, "SimpleQueue", names["SimpleQueue"]))
             tokens = SimpleNamespace(uuid4=lambda: uuid.UUID(int=self.dice.getrandbits(128)))
-            living.enter_context(patch.object(cursorstore.group, "uuid", tokens))
+            living.enter_context(patch.object(cursorstore.groups.group, "uuid", tokens))
             living.enter_context(in_turns(self.turns))
             living.callback(self._end)
             random.seed(self.seed)  # the back-off draws from the module's own

@@ -23,19 +23,21 @@ from cassandra.query import tuple_factory
 from fake_scylla import FakeScylla, FakeSession
 from turns import Turns
 
-from cursorstore import ScyllaCursorStore, _cql, buffered, scylla
+from cursorstore import ScyllaCursorStore
+from cursorstore import table as _cql
+from cursorstore.cursors import buffered, scylla
 from rscylla import LeaseLost, QueryTimeout, RscyllaError, Stopped, StreamLag
 from rscylla._slices import TOKENS, slice_at, split_name
 from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
 from rscylla.abc import flush_cursor
-from rscylla.cdc import source as source_room
-from rscylla.cdc.follow import Follower
-from rscylla.cdc.slices import Part, part_of
-from rscylla.cdc.source import Source
-from rscylla.cdc.table import LoggedTable
-from rscylla.cdc.topology import Generation, TabletTopology
-from rscylla.cdc.walk import LogWindow, Probe, Read, Switch, Wait, Width
+from rscylla.cdc.log import source as source_room
+from rscylla.cdc.log.source import Source
+from rscylla.cdc.log.table import LoggedTable
+from rscylla.cdc.log.topology import Generation, TabletTopology
+from rscylla.cdc.log.walk import LogWindow, Probe, Read, Switch, Wait, Width
+from rscylla.cdc.read.follow import Follower
+from rscylla.cdc.read.slices import Part, part_of
 from rscylla.clock import Stop
 from rscylla.event import EventID
 from rscylla.options import resolve

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 import rscylla
-from rscylla.cdc.sharing import FRESH_S
+from rscylla.cdc.read.shared import FRESH_S
 
 __all__ = ["LIFE_KINDS", "LogLife", "Watched", "is_eventful"]
 

@@ -15,8 +15,8 @@ from unittest.mock import patch
 from simulated_log import Watched
 from turns import Turns
 
-from rscylla.cdc import sharing
-from rscylla.cdc.reader import Reader
+from rscylla.cdc.read import shared as sharing
+from rscylla.cdc.read.reader import Reader
 
 __all__ = ["SHARING_KINDS", "Process"]
 

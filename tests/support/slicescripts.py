@@ -10,7 +10,7 @@ import attrs
 from fakelog import NOW_US, SECOND, FakeLog, Written, integer
 from hypothesis import strategies as st
 
-from rscylla.cdc.scan import Limits
+from rscylla.cdc.read.scan import Limits
 from rscylla.embedded.cluster.generation import Generation, make_generation
 from rscylla.embedded.storage.tokens import murmur3_token
 from rscylla.event import Event, EventID

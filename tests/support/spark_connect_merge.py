@@ -18,7 +18,7 @@ import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import StreamLag, StreamToHead
 from rscylla import spark as rs
-from rscylla.spark.formats import FORMATS
+from rscylla.spark.session.formats import FORMATS
 
 LAG = StreamLag(seconds=0)
 

@@ -67,7 +67,7 @@ class TableFormat:
 
 def runs_here(name: str) -> bool:
     """Whether the format *name* has a release for the installed PySpark."""
-    from rscylla.spark.formats import FORMATS, pyspark_version
+    from rscylla.spark.session.formats import FORMATS, pyspark_version
 
     return pyspark_version() in FORMATS[name].jars
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from draining import changes_of
 
 import rscylla
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.query import scan_cql
+from rscylla.cdc.log.query import scan_cql
+from rscylla.driver.session import ReadSession
 from rscylla.types import Type
 
 

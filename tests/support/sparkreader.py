@@ -16,10 +16,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla
-from rscylla.spark import planning, reading, source
-from rscylla.spark.session import close_sessions
-from rscylla.spark.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
-from rscylla.spark.versions import ReadAllAvailable, ReadLimit
+from rscylla.spark.session.session import close_sessions
+from rscylla.spark.source import planning, reading, source
+from rscylla.spark.source.source import KeepingStreamReader, ScyllaCdcDataSource, StreamReader
+from rscylla.spark.source.versions import ReadAllAvailable, ReadLimit
 from rscylla.testing import ManualClock
 
 ALL = ReadAllAvailable()

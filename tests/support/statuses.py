@@ -13,10 +13,10 @@ from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._letters import DeadLetter
 from rscylla._timeuuid import us_of
 from rscylla.event import SimpleEvent
-from rscylla.reflex.service._history import EVERY_S, POINTS, History
-from rscylla.reflex.service._letter_counts import LetterCounts
-from rscylla.reflex.service._status import status
-from rscylla.reflex.service.health import Facts, GroupFacts, LaneFacts, Limits
+from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits
+from rscylla.service.letter_counts import LetterCounts
+from rscylla.service.page.history import EVERY_S, POINTS, History
+from rscylla.service.page.status import status
 from rscylla.testing import ManualClock
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

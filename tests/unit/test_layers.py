@@ -17,7 +17,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
-GROUND += ("rscylla._groups", "rscylla._integers", "rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
+GROUND += ("rscylla._groups", "rscylla._integers", "rscylla.driver.errors", "rscylla._decoder", "rscylla.abc")
 GROUND += ("rscylla._visible", "rscylla._bounded")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
@@ -38,48 +38,69 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._bounded": ("rscylla.clock",),
-    "rscylla._drivererrors": ("rscylla.errors",),
+    "rscylla.driver.errors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.errors", "rscylla.event", "rscylla._integers"),
     "rscylla._groups": ("rscylla._slices",),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
         *("rscylla._letters", "rscylla._groups", "rscylla._slices"),
     ),
-    "rscylla.cdc.pages": ("rscylla.errors", "rscylla._decoder", "rscylla.types"),
-    "rscylla.cdc.shortcut": (*GROUND, "rscylla.cdc.pages"),
-    "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.shortcut"),
-    "rscylla.cdc.routing": GROUND,
-    "rscylla.cdc.query": (*GROUND, "rscylla.cdc.routing", "rscylla.cdc.walk"),
-    "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver"),
-    "rscylla.cdc.walk": (*GROUND, "rscylla.cdc.topology"),
-    "rscylla.cdc.clocks": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
-    "rscylla.cdc.table": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
-    "rscylla.cdc.grouping": (),
-    "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.pages", "rscylla.cdc.table"),
-    "rscylla.cdc.columns": (*GROUND, "rscylla.cdc.rows"),
-    "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.rows", "rscylla.cdc.columns"),
-    "rscylla.cdc.records": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.rows", "rscylla.cdc.changes"),
-    "rscylla.cdc.slices": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
-    "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.lifetimes", "rscylla.cdc.table", "rscylla.cdc.topology"),
-    "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.query", "rscylla.cdc.walk"),
-    "rscylla.cdc.lifetimes": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.walk"),
-    "rscylla.cdc.columnar": (*GROUND, "rscylla.cdc.rows"),
-    "rscylla.cdc.changeview": (*GROUND, "rscylla.cdc.columnar", "rscylla.cdc.rows"),
-    "rscylla.cdc.eventview": (
+    "rscylla.driver.pages": ("rscylla.errors", "rscylla._decoder", "rscylla.types"),
+    "rscylla.driver.shortcut": (*GROUND, "rscylla.driver.pages"),
+    "rscylla.driver.session": (*GROUND, "rscylla.driver.pages", "rscylla.driver.shortcut"),
+    "rscylla.cdc.log.routing": GROUND,
+    "rscylla.cdc.log.query": (*GROUND, "rscylla.cdc.log.routing", "rscylla.cdc.log.walk"),
+    "rscylla.cdc.log.topology": (*GROUND, "rscylla.driver.session"),
+    "rscylla.cdc.log.walk": (*GROUND, "rscylla.cdc.log.topology"),
+    "rscylla.cdc.log.clocks": (*GROUND, "rscylla.driver.session", "rscylla.cdc.log.query"),
+    "rscylla.cdc.log.table": (*GROUND, "rscylla.driver.session", "rscylla.cdc.log.query"),
+    "rscylla.cdc.rows.grouping": (),
+    "rscylla.cdc.rows.rows": (*GROUND, "rscylla.cdc.rows.grouping", "rscylla.driver.pages", "rscylla.cdc.log.table"),
+    "rscylla.cdc.rows.columns": (*GROUND, "rscylla.cdc.rows.rows"),
+    "rscylla.cdc.rows.changes": (
         *GROUND,
-        "rscylla.cdc.changes",
-        "rscylla.cdc.columnar",
-        "rscylla.cdc.records",
-        "rscylla.cdc.rows",
+        "rscylla.cdc.rows.grouping",
+        "rscylla.cdc.rows.rows",
+        "rscylla.cdc.rows.columns",
     ),
-    "rscylla.cdc.batches": (
+    "rscylla.cdc.rows.events": (
         *GROUND,
-        "rscylla.cdc.changeview",
-        "rscylla.cdc.columnar",
-        "rscylla.cdc.eventview",
-        "rscylla.cdc.rows",
+        "rscylla.cdc.rows.grouping",
+        "rscylla.cdc.rows.rows",
+        "rscylla.cdc.rows.changes",
     ),
-    "rscylla.cdc.spanbatches": (
+    "rscylla.cdc.read.slices": (*GROUND, "rscylla.cdc.rows.rows", "rscylla.cdc.log.topology"),
+    "rscylla.doctor.judges": (
+        *GROUND,
+        "rscylla.cdc.log.lifetimes",
+        "rscylla.cdc.log.table",
+        "rscylla.cdc.log.topology",
+    ),
+    "rscylla.cdc.read.scan": (
+        *GROUND,
+        "rscylla.driver.session",
+        "rscylla.driver.pages",
+        "rscylla.cdc.log.query",
+        "rscylla.cdc.log.walk",
+    ),
+    "rscylla.cdc.log.lifetimes": (*GROUND, "rscylla.cdc.log.table", "rscylla.cdc.log.walk"),
+    "rscylla.cdc.arrow.columnar": (*GROUND, "rscylla.cdc.rows.rows"),
+    "rscylla.cdc.arrow.changeview": (*GROUND, "rscylla.cdc.arrow.columnar", "rscylla.cdc.rows.rows"),
+    "rscylla.cdc.arrow.eventview": (
+        *GROUND,
+        "rscylla.cdc.rows.changes",
+        "rscylla.cdc.arrow.columnar",
+        "rscylla.cdc.rows.events",
+        "rscylla.cdc.rows.rows",
+    ),
+    "rscylla.cdc.arrow.batches": (
+        *GROUND,
+        "rscylla.cdc.arrow.changeview",
+        "rscylla.cdc.arrow.columnar",
+        "rscylla.cdc.arrow.eventview",
+        "rscylla.cdc.rows.rows",
+    ),
+    "rscylla.cdc.arrow.spanbatches": (
         *GROUND,
         *(f"rscylla.cdc.{name}" for name in ("batches", "changeview", "columnar", "driver", "eventview", "pages")),
         *(f"rscylla.cdc.{name}" for name in ("query", "rows", "span", "table")),
@@ -88,8 +109,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.reflex": GROUND,
     "rscylla.base": (*GROUND, "rscylla.cdc"),
     "rscylla.replicate": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex"),
-    "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex.batch_metrics"),
-    "rscylla.spark.fanout": (*GROUND, "rscylla.reflex", "rscylla.spark", "cursorstore"),
+    "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex.telemetry.batch_metrics"),
+    "rscylla.spark.loops.follow_tables": (*GROUND, "rscylla.reflex", "rscylla.spark", "cursorstore"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "rscylla.debezium": (
         *GROUND,
@@ -142,36 +163,41 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla": (*GROUND, "rscylla.cdc", "rscylla.reflex"),
 }
 
-_VIEWS = ("rscylla.cdc.columnar", "rscylla.cdc.changeview", "rscylla.cdc.eventview")
+_VIEWS = ("rscylla.cdc.arrow.columnar", "rscylla.cdc.arrow.changeview", "rscylla.cdc.arrow.eventview")
 
 DOORS: dict[str, tuple[str, ...]] = {
     # library: the modules that may import it
     "cassandra": (
-        "rscylla._drivererrors",
+        "rscylla.driver.errors",
         "rscylla.types.registry",
-        "rscylla.cdc.driver",
-        "rscylla.cdc.shortcut",
-        "rscylla.cdc.pages",
+        "rscylla.driver.session",
+        "rscylla.driver.shortcut",
+        "rscylla.driver.pages",
         "rscylla.base.writing",
-        "cursorstore._cql",
+        "cursorstore.table",
         "rscylla.embedded.facade",
     ),
     "tenacity": ("rscylla._retry",),
-    "pybreaker": ("rscylla.reflex.breaker",),
-    "opentelemetry": ("rscylla.reflex.tracing",),
-    "prometheus_client": ("rscylla.reflex", "rscylla.aio", "rscylla.cli", "rscylla.spark.metrics"),
+    "pybreaker": ("rscylla.reflex.patterns.breaker",),
+    "opentelemetry": ("rscylla.reflex.telemetry.tracing",),
+    "prometheus_client": ("rscylla.reflex", "rscylla.aio", "rscylla.cli", "rscylla.spark.session.metrics"),
     "typer": ("rscylla.cli",),
-    "rich": ("rscylla.cli", "rscylla.spark.bars"),
+    "rich": ("rscylla.cli", "rscylla.spark.session.bars"),
     "lark": ("rscylla.embedded",),
     "sortedcontainers": ("rscylla.embedded",),
     "lz4": ("rscylla.embedded",),
     "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", *_VIEWS),
     "pyarrow": (
-        *("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", "rscylla.cdc.spanbatches"),
-        *(*_VIEWS, "rscylla.cdc.arrow", "rscylla.spark"),
+        *(
+            "rscylla.types.arrow",
+            "rscylla.types.json_arrow",
+            "rscylla.cdc.arrow.batches",
+            "rscylla.cdc.arrow.spanbatches",
+        ),
+        *(*_VIEWS, "rscylla.cdc.arrow_windows", "rscylla.spark"),
     ),
     "pyspark": ("rscylla.spark",),
-    "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.registry"),
+    "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.formats.registry"),
     "fastavro": ("rscylla.debezium", "rscylla.publish"),
     "javaproperties": ("rscylla.kafka",),
     "redis": ("rscylla.publish.redisstreams",),
@@ -180,19 +206,19 @@ DOORS: dict[str, tuple[str, ...]] = {
 }
 
 PURE = (
-    "rscylla.cdc.walk",
-    "rscylla.cdc.query",
-    "rscylla.cdc.routing",
-    "rscylla.cdc.grouping",
-    "rscylla.cdc.rows",
-    "rscylla.cdc.lifetimes",
+    "rscylla.cdc.log.walk",
+    "rscylla.cdc.log.query",
+    "rscylla.cdc.log.routing",
+    "rscylla.cdc.rows.grouping",
+    "rscylla.cdc.rows.rows",
+    "rscylla.cdc.log.lifetimes",
 )
 PURE += (
-    "rscylla.cdc.columns",
-    "rscylla.cdc.changes",
-    "rscylla.cdc.records",
-    "rscylla.cdc.slices",
-    "rscylla.cdc.doctor",
+    "rscylla.cdc.rows.columns",
+    "rscylla.cdc.rows.changes",
+    "rscylla.cdc.rows.events",
+    "rscylla.cdc.read.slices",
+    "rscylla.doctor.judges",
     "rscylla.base.queries",
     "rscylla.base.statements",
     "rscylla.base.targets",
@@ -390,6 +416,6 @@ def test_exported_names_exist_and_are_sorted(module: str) -> None:
 def test_what_streams_follow_is_tested_in_their_topology_alone() -> None:
     """Elsewhere, a topology is asked for what follows from it."""
     for module, path in modules().items():
-        if module != "rscylla.cdc.topology" and not module.startswith("rscylla.embedded"):
+        if module != "rscylla.cdc.log.topology" and not module.startswith("rscylla.embedded"):
             compared = [ast.unparse(n) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare)]
             assert [text for text in compared if "'tablets'" in text or "'vnodes'" in text] == [], module

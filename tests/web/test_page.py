@@ -17,7 +17,8 @@ from rscylla._timeuuid import datetime_of
 from rscylla.clock import SystemClock
 from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec
-from rscylla.reflex.service import Service, _status, http
+from rscylla.service import Service, http
+from rscylla.service.page import status as _status
 from rscylla.testing import FakeCursorStore, FakeStream
 
 PATIENCE_S = 60.0

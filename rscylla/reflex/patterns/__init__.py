@@ -1,14 +1,14 @@
 """Ways to run consumers and to wrap them, one module each."""
 
-from ._claims import replay_letters
 from .ack import Ack, ack
 from .await_event import await_event
 from .batch import batch
 from .best_effort import best_effort
 from .bootstrap import bootstrap
 from .concurrent import concurrent, partition_of
-from .dead_letter import dead_letter
 from .fast_and_sweep import Lanes, fast_and_sweep, fast_lane_name
+from .letters.claims import replay_letters
+from .letters.dead_letter import dead_letter
 from .parallel import parallel
 from .run_forever import Backoff, run_forever
 from .windows import windows

@@ -10,8 +10,8 @@ from ...abc import Run
 from ...errors import ConfigError
 from ...event import Event
 from ..consumer import Consumer
-from ._deferred import Deferred
-from ._prefix import Entry, Prefix, positive
+from ..deferred import Deferred
+from ..inflight import Entry, Prefix, positive
 
 __all__ = ["Ack", "AckFunc", "ack"]
 

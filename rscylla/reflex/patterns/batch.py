@@ -15,9 +15,9 @@ from ...abc import Run
 from ...clock import Stop
 from ...errors import ConfigError, is_expected
 from ...event import Event
-from .._wrapper import Wrapper
-from ._deferred import Collector, Deferred
-from ._prefix import Entry, Prefix, positive, wait_until
+from ..deferred import Collector, Deferred
+from ..inflight import Entry, Prefix, positive, wait_until
+from ..wrapper import Wrapper
 
 __all__ = ["BatchFunc", "batch"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..._retry import Backoff
 from ...abc import Consumer, Run
 from ...event import Event
-from ._retrying import Retrying
+from .letters.retrying import Retrying
 
 __all__ = ["best_effort"]
 

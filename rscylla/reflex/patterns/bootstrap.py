@@ -12,7 +12,7 @@ from ...abc import CursorStore, StreamClient, flush_cursor
 from ...clock import Stop
 from ...errors import ConfigError, MissingLag
 from ...options import StreamOption, resolve
-from .._spec import Spec
+from ..spec import Spec
 
 __all__ = ["bootstrap"]
 

@@ -11,9 +11,9 @@ import attrs
 
 from ...abc import Consumer, Partitioned, Run
 from ...event import Event
-from .._wrapper import Wrapper
-from ._deferred import Deferred
-from ._prefix import Entry, Prefix, positive
+from ..deferred import Deferred
+from ..inflight import Entry, Prefix, positive
+from ..wrapper import Wrapper
 
 __all__ = ["concurrent", "partition_of"]
 

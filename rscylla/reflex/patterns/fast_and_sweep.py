@@ -35,11 +35,11 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
-from .._first import take_along
-from .._spec import RunOptions, Spec
 from ..consumer import check_threads_can_drive
-from ..metrics import ConsumerSeries, series_of
-from ._ledger import Ledger, Verdict
+from ..first import take_along
+from ..spec import RunOptions, Spec
+from ..telemetry.metrics import ConsumerSeries, series_of
+from .ledger import Ledger, Verdict
 
 __all__ = ["Lanes", "fast_and_sweep", "fast_lane_name"]
 

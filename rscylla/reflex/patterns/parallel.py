@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ..._retry import Backoff
 from ...clock import InnerStop, Stop
-from .._spec import Spec, checked_specs
+from ..spec import Spec, checked_specs
 from .run_forever import run_forever
 
 __all__ = ["parallel"]

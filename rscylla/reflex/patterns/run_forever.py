@@ -10,7 +10,7 @@ from ..._retry import Backoff, retry
 from ...clock import Stop
 from ...errors import HeadReached, RunError, Stopped, is_resumable
 from .._run import run
-from .._spec import Spec
+from ..spec import Spec
 
 __all__ = ["Backoff", "run_forever"]
 

@@ -37,8 +37,8 @@ from pyspark.sql.types import (
 from pyspark.sql.window import WindowSpec
 
 from ...errors import ConfigError
-from ..settings import without_call_sites
-from ..shape import ColumnShape, Shape
+from ..session.settings import without_call_sites
+from ..source.shape import ColumnShape, Shape
 from .order import byte_order, differs, identity, timeuuid_order
 
 __all__ = [

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 from pyspark.sql.window import WindowSpec
 
-from ..settings import without_call_sites
-from ..shape import ColumnShape, Shape
+from ..session.settings import without_call_sites
+from ..source.shape import ColumnShape, Shape
 from .cells import cells_of, grouped, identities, merged_columns, named, quoted, winners
 from .folding import FIRST, Elements, Fold
 from .inarrow import map_in_arrow

@@ -11,8 +11,8 @@ from pyspark.sql.window import WindowSpec
 
 from ...clock import SystemClock
 from ...options import aware_us
-from ..settings import without_call_sites
-from ..shape import ColumnShape, Shape
+from ..session.settings import without_call_sites
+from ..source.shape import ColumnShape, Shape
 from .cells import (
     cell_names,
     cells_of,

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 )
 
 from ...errors import ConfigError
-from ..settings import without_call_sites
-from ..shape import Shape
+from ..session.settings import without_call_sites
+from ..source.shape import Shape
 from .cells import cell_names, cells_schema, grouped, identities, merged_columns, quoted, with_all_columns
 from .latest import is_static, with_liveness
 from .order import identity

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from ...types import native
-from ..shape import ColumnShape
+from ..source.shape import ColumnShape
 
 __all__ = ["byte_order", "clustering_order", "differs", "identity", "one_zero", "timeuuid_order"]
 

@@ -1,6 +1,6 @@
 """Converts a row of a DataFrame of changes back to its log row, for the writer of statements.
 
-Pure. The inverse of ``rscylla.cdc.batches.ChangeView``: Arrow values become the bytes of their CQL type, and marks of
+Pure. The inverse of ``rscylla.cdc.arrow.batches.ChangeView``: Arrow values become the bytes of their CQL type, and marks of
 deletes become the columns of the log.
 """
 
@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from ...base.statements import ChangeWriter, Write, remaining_ttl
 from ...base.targets import check_columns
-from ...cdc import pages
-from ...cdc.rows import Cells, Layout
-from ...cdc.table import LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
+from ...cdc.log.table import LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
+from ...cdc.rows.rows import Cells, Layout
+from ...driver import pages
 from ...errors import CannotReplicate
 from ...event import Operation
 from ...types import Encoder, encoder_for
-from ..shape import ColumnShape, Shape
+from ..source.shape import ColumnShape, Shape
 
 __all__ = ["ArrowChangeWriter", "in_numbers", "numbers_of", "tried"]
 

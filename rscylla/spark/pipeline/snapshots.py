@@ -15,19 +15,19 @@ from pyspark.sql.types import StructType
 
 from ...base.queries import select_range, token_range, with_times
 from ...base.reading import pages
-from ...cdc.columnar import built, naming
-from ...cdc.rows import Cells
+from ...cdc.arrow.columnar import built, naming
+from ...cdc.log.table import BaseColumn, LoggedTable, dropped_columns
+from ...cdc.rows.rows import Cells
 from ...cdc.stream import Stream
-from ...cdc.table import BaseColumn, LoggedTable, dropped_columns
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
 from ...types import NO_DIGITS, Digits, Type, with_digits
 from ...types.arrow import Build, arrow_type, builder_for, check_levels
-from ..options import Connection, Options
-from ..session import session_for
-from ..shape import ColumnShape, Shape
-from ..windowing import read_options
+from ..loops.windows import read_options
+from ..session.session import session_for
+from ..source.options import Connection, Options
+from ..source.shape import ColumnShape, Shape
 from .cells import element_types, grouped, quoted, saying_left_out, udt_fields
 from .latest import is_static
 

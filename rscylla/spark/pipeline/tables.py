@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ... import _timeuuid as tu
-from ...cdc.windowing import Window
+from ...cdc.planned import Window
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
-from ..shape import ColumnShape, Shape
+from ..source.shape import ColumnShape, Shape
 from .cells import cell_names, quoted, udt_fields, with_columns
 from .latest import NEVER, is_static, with_partition
 

@@ -9,13 +9,13 @@ from pyspark.sql.types import StructType
 
 from ...errors import ConfigError
 from ..pipeline.merging import table_schema
-from ..shape import ignores_case, names_within
+from ..source.shape import ignores_case, names_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from ..shape import Shape
+    from ..source.shape import Shape
 
 __all__ = ["MAPPING", "check_columns", "needs_mapping"]
 

@@ -21,13 +21,13 @@ from ...clock import SystemClock
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..pipeline.cells import quoted
-from ..settings import unless_set, with_setting
+from ..session.settings import unless_set, with_setting
 from .names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..shape import Shape
+    from ..source.shape import Shape
 
 __all__ = [
     "STATE",

@@ -38,7 +38,7 @@ from ... import _timeuuid as tu
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ...options import aware_us
-from ..formats import missing_format
+from ..loops.windows import Window
 from ..pipeline.cells import cells_of, quoted, with_all_columns, without
 from ..pipeline.files import Directory, has_files, path_of
 from ..pipeline.latest import live_rows, second_of
@@ -54,9 +54,9 @@ from ..pipeline.merging import (
     table_schema,
 )
 from ..pipeline.tables import changes_after, check_begins, shape_json, shape_of
-from ..settings import planned_quickly
-from ..shape import Shape
-from ..windowing import Window
+from ..session.formats import missing_format
+from ..session.settings import planned_quickly
+from ..source.shape import Shape
 from .columnnames import MAPPING, check_columns, needs_mapping
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, listing, of_property, text, to_property
 from .names import TableName

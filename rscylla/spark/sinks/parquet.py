@@ -21,7 +21,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...cdc.windowing import Window
+from ...cdc.planned import Window
 from ...errors import ConfigError
 from ..pipeline.cells import (
     added_again,
@@ -38,8 +38,8 @@ from ..pipeline.evolving import evolutions, evolved
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
 from ..pipeline.tables import changes_after, check_begins, purged, shape_json, shape_of
-from ..settings import planned_quickly
-from ..shape import Shape
+from ..session.settings import planned_quickly
+from ..source.shape import Shape
 from .columnnames import check_columns
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from pyspark.sql import functions as F
 
 from ...base.statements import Write
 from ...base.writing import Target
-from ...cdc.table import Table, read_base_table
-from ...cdc.windowing import Window
+from ...cdc.log.table import Table, read_base_table
+from ...cdc.planned import Window
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
-from ..optionnames import of_sink
-from ..options import Connection, Options
 from ..pipeline.cells import quoted
 from ..pipeline.inarrow import map_in_arrow
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
-from ..session import session_for
-from ..shape import Shape
+from ..session.session import session_for
+from ..source.optionnames import of_sink
+from ..source.options import Connection, Options
+from ..source.shape import Shape
 
 __all__ = ["ChangesWriter", "ScyllaTable", "TableWriter", "sink_options"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ...cdc.windowing import Window
+from ...cdc.planned import Window
 from ...errors import ConfigError
-from ..failures import spark_errors
+from ..session.failures import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ class Sink(Protocol):
         effect.
 
         Args:
-            changes: a DataFrame of the source with mode ``changes``; its columns: ``rscylla.spark.shape.Shape.of``.
+            changes: a DataFrame of the source with mode ``changes``; its columns: ``rscylla.spark.source.shape.Shape.of``.
 
         Raises:
             ConfigError: the sink cannot take these changes; trying again does not help.

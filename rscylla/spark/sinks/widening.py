@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from ..pipeline.cells import added_again, quoted
 from ..pipeline.evolving import Added, Renamed, evolutions, evolved
 from ..pipeline.merging import stored_type, table_schema
-from ..shape import Shape
+from ..source.shape import Shape
 from .columnnames import MAPPING, check_columns, needs_mapping
 from .commits import CommitLog, text
 from .names import TableName

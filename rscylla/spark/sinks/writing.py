@@ -27,14 +27,14 @@ from pyspark.sql.types import (
 )
 
 from ...base.statements import RowWriter, Write
-from ...cdc.table import Table
+from ...cdc.log.table import Table
 from ...clock import Clock, SystemClock
 from ...errors import CannotReplicate, ConfigError
 from ...types import Type, encoder_for, native
 from ...types.arrow import arrow_type, check_levels
-from ..optionnames import nearest
 from ..pipeline.replay import tried
-from ..shape import Shape
+from ..source.optionnames import nearest
+from ..source.shape import Shape
 from .scylla import ChangesWriter, TableWriter, sink_options
 
 __all__ = ["RowsWriter", "ScyllaWriter", "writer_for"]

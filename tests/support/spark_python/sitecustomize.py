@@ -16,6 +16,6 @@ if "pyspark.daemon" in sys.orig_argv:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker  # noqa: F401
 
-    import rscylla.spark.source  # noqa: F401
+    import rscylla.spark.source.source  # noqa: F401
 
     gc.freeze()

@@ -26,7 +26,7 @@ from rscylla import (
     StreamToHead,
     aio,
 )
-from rscylla.reflex.logs import LaneFilter
+from rscylla.reflex.telemetry.logs import LaneFilter
 from rscylla.testing import FakeCursorStore, FakeStream
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rscylla.base.queries import Selected, equal, select_by_key, select_range, token_of, token_range, with_times
-from rscylla.cdc.table import BaseColumn, Table
+from rscylla.cdc.log.table import BaseColumn, Table
 from rscylla.types import Type
 
 TABLE = Table(

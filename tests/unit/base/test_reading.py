@@ -10,7 +10,7 @@ from cassandra import InvalidRequest, OperationTimedOut
 
 import rscylla
 from rscylla.base.reading import ATTEMPTS, pages
-from rscylla.cdc.pages import Page
+from rscylla.driver.pages import Page
 from rscylla.testing import ManualClock
 
 

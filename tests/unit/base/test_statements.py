@@ -11,8 +11,8 @@ from fakelog import columns_of, integer
 from rscylla import CannotReplicate, Operation
 from rscylla import _timeuuid as tu
 from rscylla.base.statements import UNSET, ChangeWriter, RowWriter, Write, remaining_ttl
-from rscylla.cdc.rows import Cells, Layout
-from rscylla.cdc.table import BaseColumn, LoggedTable, Table
+from rscylla.cdc.log.table import BaseColumn, LoggedTable, Table
+from rscylla.cdc.rows.rows import Cells, Layout
 
 BASE = (
     ("pk", "partition_key", "int"),

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rscylla.base.targets import check_columns
-from rscylla.cdc.table import BaseColumn, Table
+from rscylla.cdc.log.table import BaseColumn, Table
 from rscylla.errors import CannotReplicate
 
 PK = BaseColumn("pk", "partition_key", 0, "int")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fakelog import NOW_US, FakeLog
 
-from rscylla.cdc import reader, records
-from rscylla.cdc.rows import LogRows
+from rscylla.cdc.read import reader
+from rscylla.cdc.rows import events as records
+from rscylla.cdc.rows.rows import LogRows
 from rscylla.testing import ManualClock
 
 

@@ -11,7 +11,7 @@ from fakelog import NOW_US, SECOND, FakeLog, stream_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rscylla.cdc.scan import Limits
+from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.stream import Stream
 from rscylla.errors import HeadReached
 from rscylla.event import EventID, Progress, cursor_key

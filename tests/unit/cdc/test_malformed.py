@@ -15,13 +15,13 @@ from logcells import LAYOUT, cells
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import _decoder
-from rscylla.cdc import reader
-from rscylla.cdc.pages import Page
-from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
-from rscylla.cdc.rows import LogRows
+from rscylla.cdc.read import reader
+from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of
+from rscylla.cdc.rows.rows import LogRows
+from rscylla.driver.pages import Page
 from rscylla.errors import DeserializationError, EventTypeError, FilterError, MalformedData, RunError
 
-compiled: Any = _decoder.compiled("cdc")
+compiled: Any = _decoder.compiled("cdc.rows")
 TWINS = [LogRows] + ([] if compiled is None else [compiled.LogRows])
 HEAD_US = NOW_US - 30 * SECOND
 SECRET = b"\xffsecret"
@@ -140,7 +140,7 @@ def test_metadata_names_a_cell_of_the_delta_although_the_images_are_values(
 @pytest.mark.parametrize("row", [{"v": SECRET}, {"ck": SECRET}, {"tags": SECRET}])
 def test_a_column_with_a_cell_that_is_no_value_is_named(twin: Callable[[], LogRows], mode: Any, row: Any) -> None:
     pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
-    from rscylla.cdc.batches import table_of
+    from rscylla.cdc.arrow.batches import table_of
 
     rows = twin().add(page_of({}, row), LAYOUT)
     rows.sort()

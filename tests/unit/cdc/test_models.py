@@ -10,15 +10,8 @@ import pytest
 from cassandra import InvalidRequest
 from fakelog import stream_id
 
-from rscylla.cdc import driver
-from rscylla.cdc.topology import (
-    Generation,
-    LegacyTopology,
-    TabletTopology,
-    Topology,
-    VnodeTopology,
-    topology_for,
-)
+from rscylla.cdc.log.topology import Generation, LegacyTopology, TabletTopology, Topology, VnodeTopology, topology_for
+from rscylla.driver import session as driver
 from rscylla.errors import MetadataError, NoStreams, QueryFailed
 
 OLD, NEW, V2 = "cdc_streams_descriptions", "cdc_generation_timestamps", "cdc_streams_descriptions_v2"

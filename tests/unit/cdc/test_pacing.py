@@ -12,7 +12,7 @@ from cassandra import OperationTimedOut
 from fakelog import NOW_US, SECOND, Asked, FakeLog, stream_id
 
 from rscylla.cdc.client import Client, ReadAhead
-from rscylla.cdc.scan import Limits
+from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.stream import Stream
 from rscylla.errors import HeadReached
 from rscylla.event import EventID, Progress

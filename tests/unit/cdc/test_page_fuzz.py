@@ -15,11 +15,11 @@ from fakelog import body_of, log_time, stream_id
 from logcells import LAYOUT, T, cells, ints, person
 
 from rscylla import _decoder
-from rscylla.cdc.pages import Page, split_rows
-from rscylla.cdc.records import EventContext, changes_of
+from rscylla.cdc.rows.events import EventContext, changes_of
+from rscylla.driver.pages import Page, split_rows
 from rscylla.errors import MalformedData
 
-compiled: Any = _decoder.compiled("cdc")
+compiled: Any = _decoder.compiled("cdc.rows")
 if compiled is None:
     pytest.skip("the compiled decoder does not run", allow_module_level=True)
 

@@ -22,14 +22,14 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_i
 from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
 from rscylla.cdc.client import Client, Direct, ReadAhead
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.lifetimes import EARLY_US, Lifetimes
-from rscylla.cdc.query import first_row_cql
-from rscylla.cdc.records import made_in_python
-from rscylla.cdc.scan import Limits
-from rscylla.cdc.source import METADATA_EVERY_S
+from rscylla.cdc.log.lifetimes import EARLY_US, Lifetimes
+from rscylla.cdc.log.query import first_row_cql
+from rscylla.cdc.log.source import METADATA_EVERY_S
+from rscylla.cdc.read.scan import Limits
+from rscylla.cdc.rows.events import made_in_python
 from rscylla.cdc.stream import Stream
 from rscylla.clock import Stop
+from rscylla.driver.session import ReadSession
 from rscylla.errors import (
     CDCDisabled,
     ConfigError,

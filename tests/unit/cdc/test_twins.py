@@ -20,18 +20,18 @@ from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 
 from rscylla import _decoder
 from rscylla._slices import slice_at
-from rscylla.cdc import rows
-from rscylla.cdc.changes import Change, PartsInPython
-from rscylla.cdc.driver import token_of_key
-from rscylla.cdc.pages import Page, split_rows
-from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
-from rscylla.cdc.routing import routing_key_of
-from rscylla.cdc.rows import Layout
+from rscylla.cdc.log.routing import routing_key_of
+from rscylla.cdc.rows import rows
+from rscylla.cdc.rows.changes import Change, PartsInPython
+from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of, rows_as_events
+from rscylla.cdc.rows.rows import Layout
+from rscylla.driver.pages import Page, split_rows
+from rscylla.driver.session import token_of_key
 from rscylla.errors import MalformedData
 from rscylla.event import Event, Operation
 
 LOW = (0, 7, 2**64 - 1)
-compiled: Any = _decoder.compiled("cdc")
+compiled: Any = _decoder.compiled("cdc.rows")
 if compiled is None:
     pytest.skip("the compiled decoder does not run", allow_module_level=True)
 

@@ -29,7 +29,7 @@ from cursorstore import (
     ReadThroughCursorStore,
     ScyllaCursorStore,
 )
-from cursorstore._cursortable import CursorRow
+from cursorstore.cursors.table import CursorRow
 from rscylla._groups import NOBODY
 from rscylla.abc import CursorRecord
 from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout
@@ -476,8 +476,8 @@ def test_old_epochs_go_only_once_the_holder_has_caught_up(
     world: World, monkeypatch: pytest.MonkeyPatch, deaths: int
 ) -> None:
     """Holders that die before they caught up leave epochs without a cursor: the one that has it must stay."""
-    monkeypatch.setattr("cursorstore.scylla.KEPT_EPOCHS", 2)
-    monkeypatch.setattr("cursorstore.scylla._PRUNE_EVERY", 1)
+    monkeypatch.setattr("cursorstore.cursors.scylla.KEPT_EPOCHS", 2)
+    monkeypatch.setattr("cursorstore.cursors.scylla._PRUNE_EVERY", 1)
     world.scylla.clock = itertools.count(1)  # the server's clock is behind, as that of a node may be
     (first, old), (last, working) = world.process("first"), world.process("last")
     world.acquire(first)

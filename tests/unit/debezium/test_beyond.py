@@ -11,7 +11,7 @@ import pytest
 from connectorcases import cases, events_of, records_of
 from logcells import LAYOUT, cells
 
-from rscylla.cdc.changes import Change
+from rscylla.cdc.rows.changes import Change
 from rscylla.debezium import DIFFERENCES, Emitter, JsonConverter, Record, Settings
 from rscylla.debezium.settings import CONNECTOR_VERSION
 from rscylla.errors import ConfigError, MalformedData, MetadataError

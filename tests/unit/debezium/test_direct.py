@@ -15,7 +15,7 @@ from logcells import LAYOUT, cells
 
 import rscylla
 from rscylla.abc import Message
-from rscylla.cdc.changes import Change
+from rscylla.cdc.rows.changes import Change
 from rscylla.debezium import Emitter, Record, Settings, converters_of
 from rscylla.debezium.direct import Direct
 from rscylla.debezium.settings import CONNECTOR_VERSION

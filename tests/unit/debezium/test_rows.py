@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from connectorcases import NOW_NS, events_of
 
-from rscylla.cdc.pages import Column
-from rscylla.cdc.table import BaseColumn, Table
+from rscylla.cdc.log.table import BaseColumn, Table
 from rscylla.debezium import Emitter, Record, RowReader, Settings, transforms_of
+from rscylla.driver.pages import Column
 from rscylla.errors import MalformedData, MetadataError
 from rscylla.types import Type
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from logcells import LAYOUT, T, cells
 
-from rscylla.cdc.changes import Change
+from rscylla.cdc.rows.changes import Change
 from rscylla.debezium import Emitter, Settings
 from rscylla.debezium.rows import ColumnsInPython, us_of_time
 from rscylla.types import connect

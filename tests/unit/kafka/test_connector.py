@@ -26,8 +26,8 @@ from rscylla.errors import ConfigError, PublishFailed, ServiceFailed, TableNotFo
 from rscylla.kafka import Connector, KafkaPublisher, Properties, consumer_name, verdicts
 from rscylla.kafka.heartbeats import Heartbeats
 from rscylla.kafka.letters import letter_of
-from rscylla.kafka.snapshot import request
-from rscylla.kafka.topics import Topics, TopicSettings
+from rscylla.kafka.producer.topics import Topics, TopicSettings
+from rscylla.kafka.snapshots.snapshot import request
 from rscylla.publish import JsonLines
 
 LONG_S = 60.0
@@ -625,15 +625,15 @@ def test_wrong_settings_of_topics_are_refused(wrong: dict[str, str]) -> None:
 def test_topics_that_brokers_do_not_create_on_request_are_left_to_them(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rscylla.kafka.topics.OPTIONAL_TIMEOUT_S", 0.05)
-    monkeypatch.setattr("rscylla.kafka.topics.TIMEOUT_S", 5.0)
+    monkeypatch.setattr("rscylla.kafka.producer.topics.OPTIONAL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("rscylla.kafka.producer.topics.TIMEOUT_S", 5.0)
     config = {"bootstrap.servers": kafka.servers}  # the mock cluster does not answer such requests
     given = {"topic.prefix": "demo", "auto.create.topics.enable": "true"}
     left = Topics.of(Properties.of(given), config)
     assert left is not None
     left.ensure("demo.shop.left")
     assert "topic demo.shop.left is left to the brokers to create" in caplog.text
-    monkeypatch.setattr("rscylla.kafka.topics.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("rscylla.kafka.producer.topics.TIMEOUT_S", 1.0)
     explicit = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
     demanded = Topics.of(Properties.of(given | explicit), config)
     assert demanded is not None

@@ -13,7 +13,7 @@ import rscylla
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import QueryFailed
 from rscylla.kafka import Connector
-from rscylla.kafka.scyllacursors import Stores
+from rscylla.kafka.cursors.scylla import Stores
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from runningconnector import LONG_S, Running
 from waiting import eventually
 
 import rscylla
-from rscylla.debezium import registry as registry_module
+from rscylla.debezium.formats import registry as registry_module
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import AuthenticationFailed, ConfigError, MalformedData, PublishFailed
 from rscylla.publish import DebeziumMessages

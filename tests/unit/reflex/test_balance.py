@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
-from rscylla.reflex.service._balance import Moves, balance, shares
+from rscylla.service.groups.balance import Moves, balance, shares
 
 SEEDS = st.integers(0, 2**32)
 

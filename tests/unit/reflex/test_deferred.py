@@ -22,7 +22,7 @@ from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Ack, Consumer, Run, Spec, ack, batch, best_effort, concurrent, dead_letter, run
 from rscylla.reflex.fate import NO_FATE
-from rscylla.reflex.patterns._prefix import Prefix
+from rscylla.reflex.inflight import Prefix
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
 
 NAME = "recording"

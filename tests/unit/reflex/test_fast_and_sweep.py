@@ -41,7 +41,7 @@ from rscylla import (
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import CursorRecord
 from rscylla.options import StreamOptions
-from rscylla.reflex.patterns._ledger import Ledger, Verdict
+from rscylla.reflex.patterns.ledger import Ledger, Verdict
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 

@@ -30,10 +30,11 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec, fast_and_sweep, slice_name
-from rscylla.reflex._spec import checked_specs
-from rscylla.reflex.service import Group, Restarts, Service, _slicekeeper, group_lanes
-from rscylla.reflex.service._lease import LeasedStop
-from rscylla.reflex.service._slicekeeper import SliceKeeper
+from rscylla.reflex.spec import checked_specs
+from rscylla.service import Group, Restarts, Service, group_lanes
+from rscylla.service.groups import slicekeeper as _slicekeeper
+from rscylla.service.groups.slicekeeper import SliceKeeper
+from rscylla.service.lease import LeasedStop
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
 

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rscylla._groups import GroupMember, GroupSlice, GroupView
-from rscylla.reflex._meters import meters_for
-from rscylla.reflex.service.health import Facts, GroupFacts, LaneFacts, Limits, alive
-from rscylla.reflex.service.readiness import LOOK_EVERY_S, TELL_EVERY_S, Readiness, ready
+from rscylla.reflex.telemetry.meters import meters_for
+from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits, alive
+from rscylla.service.readiness import LOOK_EVERY_S, TELL_EVERY_S, Readiness, ready
 from rscylla.testing import ManualClock
 
 LIMITS = Limits(stuck_after_s=900.0, poll_timeout_s=120.0)

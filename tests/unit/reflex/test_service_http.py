@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from rscylla.errors import ConfigError
-from rscylla.reflex.service import http
-from rscylla.reflex.service.http import Answer, Endpoint, json_answer, metrics_page
+from rscylla.service import http
+from rscylla.service.http import Answer, Endpoint, json_answer, metrics_page
 from rscylla.testing import ManualClock
 
 PATIENCE_S = 60.0

@@ -23,13 +23,15 @@ from rscylla._letters import DeadLetter
 from rscylla._timeuuid import datetime_of
 from rscylla.event import SimpleEvent
 from rscylla.reflex import CircuitBreaker, Consumer, Spec, slice_of
-from rscylla.reflex._meters import meters_for
-from rscylla.reflex.service import Restarts, Service, _letter_counts, _status
-from rscylla.reflex.service._history import EVERY_S, NOTES, POINTS, History
-from rscylla.reflex.service._letter_counts import LISTED, LetterCounts
-from rscylla.reflex.service._page import page
-from rscylla.reflex.service._status import Watch
-from rscylla.reflex.service.health import Facts, GroupFacts, LaneFacts, Limits
+from rscylla.reflex.telemetry.meters import meters_for
+from rscylla.service import Restarts, Service
+from rscylla.service import letter_counts as _letter_counts
+from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits
+from rscylla.service.letter_counts import LISTED, LetterCounts
+from rscylla.service.page import status as _status
+from rscylla.service.page.history import EVERY_S, NOTES, POINTS, History
+from rscylla.service.page.page import page
+from rscylla.service.page.status import Watch
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock
 
 START_US = 1_790_000_000_000_000

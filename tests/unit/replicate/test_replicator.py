@@ -14,10 +14,10 @@ from fakelog import body_of, columns_of, integer, log_time, stream_id
 
 import rscylla
 from rscylla.base.statements import ChangeWriter
-from rscylla.cdc.pages import Page
-from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
-from rscylla.cdc.rows import Layout, LogRows
-from rscylla.cdc.table import BaseColumn, LoggedTable, Table
+from rscylla.cdc.log.table import BaseColumn, LoggedTable, Table
+from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of
+from rscylla.cdc.rows.rows import Layout, LogRows
+from rscylla.driver.pages import Page
 from rscylla.event import SimpleEvent
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS

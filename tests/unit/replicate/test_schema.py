@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.table import BaseColumn, Table, type_named
+from rscylla.cdc.log.table import BaseColumn, Table, type_named
+from rscylla.driver.session import ReadSession
 from rscylla.errors import CannotReplicate, TableNotFound
 from rscylla.replicate.schema import check_target, create_target
 

@@ -11,11 +11,11 @@ import pytest
 from fakelog import body_of
 
 from rscylla.base.reading import ATTEMPTS
-from rscylla.cdc.driver import ReadSession
-from rscylla.cdc.pages import Column, Page
-from rscylla.cdc.rows import Cells
-from rscylla.cdc.table import BaseColumn, Table
+from rscylla.cdc.log.table import BaseColumn, Table
+from rscylla.cdc.rows.rows import Cells
 from rscylla.clock import Stop
+from rscylla.driver.pages import Column, Page
+from rscylla.driver.session import ReadSession
 from rscylla.errors import QueryTimeout, Stopped
 from rscylla.replicate.side import ComparedRow, Side
 from rscylla.testing import ManualClock

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rscylla.replicate
-from rscylla.cdc.rows import Cells
-from rscylla.cdc.table import BaseColumn, Table
+from rscylla.cdc.log.table import BaseColumn, Table
+from rscylla.cdc.rows.rows import Cells
 from rscylla.replicate import Difference
 from rscylla.replicate.side import Group, Key, Side
 

@@ -119,7 +119,7 @@ def test_spark_takes_each_type_as_it_is(column: tuple[Type, list[bytes | None]])
     pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from rscylla.spark.versions import arrow_schema
+    from rscylla.spark.source.versions import arrow_schema
 
     schema = pa.schema([("c", arrow_type(column[0]))])
     struct = from_arrow_schema(schema, prefer_timestamp_ntz=False)

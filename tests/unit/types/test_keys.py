@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla._integers import parse_int
-from rscylla.cdc import pages
+from rscylla.driver import pages
 from rscylla.types import Type, decoder_for, encoder_for
 from rscylla.types.cells import vector_cells
 from rscylla.types.json import dumps, dumps_key

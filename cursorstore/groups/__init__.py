@@ -1,0 +1,1 @@
+"""Memberships of processes that share slices, and their table."""

@@ -1,0 +1,1 @@
+"""Leases: one replica of a service works, and the others stand by."""

@@ -1,0 +1,392 @@
+"""Leases: one replica of a service works at a time, and the others stand by.
+
+A lease is a row whose claim expires by TTL, and an epoch that stays and grows with each new holder. Conditional writes
+decide who holds the lease, so two holders never share an epoch. The database counts the TTL in whole seconds, by the
+clocks of its nodes. The holder counts by its own clock, from before it sent the request, and stops ``margin`` earlier.
+A holder that was paused finds its lease expired when it resumes. Clocks of different machines are never compared.
+
+A holder can also be paused between its check and its next action, so the check alone is not enough. The epoch closes
+this gap: ``ScyllaCursorStore(lease=...)`` writes cursors to a position that holders of later epochs do not read.
+
+Sources: TTL in seconds, counted by the coordinator of a write: Cassandra ``db/rows/BufferCell.java``, Scylla
+``mutation/atomic_cell.hh``. A conditional write that timed out may or may not have been applied, or may still be; a
+serial read settles it: Cassandra ``service/paxos/Paxos.java``, Scylla ``service/storage_proxy.cc`` (``cas``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import uuid
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import attrs
+
+from rscylla import _timeuuid as tu
+from rscylla._retry import Backoff, retry
+from rscylla.clock import Clock, Stop, SystemClock
+from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
+
+from ..checks import check_name, process_name
+from ..cursors.codec import format_us, parse_us
+from ..schema import DEFAULT_LEASE_TABLE
+from .table import Claim, LeaseRow, LeaseTable
+from .term import DEFAULT_TTL, Term
+
+__all__ = ["LeaseRecord", "MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
+
+_log = logging.getLogger("rscylla.cursorstore")
+
+_AFTER_EXPIRY = Backoff(initial=timedelta(seconds=1))
+"""A standby asks for the lease again about this long after it expires."""
+
+_NEVER = float("-inf")
+
+
+@attrs.frozen
+class LeaseRecord:
+    """A lease, as ``list_leases`` returns it: its holder, since when, and how long it lasts unless it is renewed.
+
+    If the lease is free, ``owner`` is "" and ``since`` is None. ``epoch`` is the epoch of the last holder.
+    """
+
+    name: str
+    epoch: int
+    owner: str = ""
+    since: datetime | None = None
+    expires_in: timedelta = timedelta()
+
+
+class _Rows(Protocol):
+    """The storage of leases: ``LeaseTable``, or memory."""
+
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None: ...
+    def add(self, name: str) -> bool: ...
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool: ...
+    def keep(self, name: str, epoch: int, claim: Claim) -> bool: ...
+    def drop(self, name: str, epoch: int, claim: Claim) -> bool: ...
+
+
+class _HeldByAnother(Exception):
+    """Another owner holds the lease now."""
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, _HeldByAnother) or (isinstance(error, SourceError) and error.resumable)
+
+
+class _Lease:
+    """The common part of all leases."""
+
+    def __init__(
+        self,
+        rows: _Rows,
+        name: str,
+        owner: str | None,
+        ttl: timedelta,
+        margin: timedelta | None,
+        clock: Clock | None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._term = Term("a lease", ttl, margin, self._clock)
+        check_name("a lease's name", name)
+        self._rows = rows
+        self._name = name
+        self._owner = owner or process_name()
+        self._token = str(uuid.uuid4())
+        self._poll = Backoff(initial=timedelta(seconds=self.renew_every), maximum=ttl)
+        self._lock = threading.Lock()  # held over queries; held() does not wait for them
+        self._epoch = 0
+        self._other_until = _NEVER  # how long another owner holds it, by the monotonic clock
+        self._error = "no answer yet"  # why the last look failed; "" if it did not
+        self._left_s = 0  # how long the holder's lease still ran at the last read
+        self._since = ""
+
+    def __repr__(self) -> str:
+        state = f"held, epoch {self._epoch}" if self.held() else "not held"
+        return f"<{type(self).__name__} {self._name!r} of {self._owner}: {state}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the lease."""
+        return self._name
+
+    @property
+    def owner(self) -> str:
+        """The name of this owner, for people."""
+        return self._owner
+
+    @property
+    def epoch(self) -> int:
+        """The fencing epoch of this owner's last lease, 0 before the first."""
+        return self._epoch
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds between calls of ``renew``: a third of the lease's time. Retry a failed renewal sooner."""
+        return self._term.renew_every
+
+    @property
+    def trouble(self) -> str:
+        """Why the lease may have no holder now; "" while this owner, or as far as it knows another, has it."""
+        if self.held() or self._clock.monotonic() < self._other_until:
+            return ""
+        return f"nobody holds it, as far as known{': ' if self._error else ''}{self._error}"
+
+    def held(self) -> bool:
+        """Return whether this owner may act now. Sends no query; turns false *margin* before others can acquire."""
+        return self._term.runs()
+
+    def try_acquire(self) -> bool:
+        """Acquire the lease if it is free or expired, with a new epoch; return whether it is held now."""
+        with self._lock:
+            if self.held():
+                return True
+            row = self._rows.read(self._name)
+            if row is None:
+                with contextlib.suppress(QueryTimeout, ConnectionFailed):  # the read below shows the result
+                    self._rows.add(self._name)
+                row = LeaseRow(self._name, 0)
+            # The claim is our own if an acquisition timed out and was applied nevertheless.
+            self._error = ""
+            if row.token not in ("", self._token):
+                self._left_s, self._other_until = row.seconds, self._clock.monotonic() + row.seconds
+                return False
+            began = self._term.now()
+            since = format_us(self._clock.now_us())
+            if not self._take(row, row.epoch + 1, since):
+                return False
+            self._epoch, self._since = row.epoch + 1, since
+            self._term.extend(began)
+            if not self.held():
+                _log.warning("lease %r: the answer to its acquisition arrived after its time had ended", self._name)
+                return False
+            _log.info("lease %r was acquired by %s with epoch %d", self._name, self._owner, self._epoch)
+            return True
+
+    def acquire(self, stop: Stop | None = None) -> int:
+        """Stand by until the lease is acquired, and return its epoch. Retries after errors that may be temporary."""
+        stop = stop or Stop()
+        stop.check()
+        return retry(
+            self._acquired,
+            backoff=self._standby_s,
+            clock=self._clock,
+            stop=stop,
+            again=_may_pass,
+            waiting=self._stand_by,
+        )
+
+    def _acquired(self) -> int:
+        if not self.try_acquire():
+            raise _HeldByAnother
+        return self._epoch
+
+    def _standby_s(self, error: Exception, failures: int) -> float:
+        # Often enough to see a release, and soon after a possible expiration; the jitter separates standbys.
+        poll_s = self._poll.seconds(1)
+        if not isinstance(error, _HeldByAnother):
+            return poll_s
+        return min(poll_s, self._left_s + _AFTER_EXPIRY.seconds(1))
+
+    def _stand_by(self, error: Exception, failures: int, seconds: float) -> None:
+        if not isinstance(error, _HeldByAnother):
+            self._error = str(error)
+            _log.warning("lease %r: standing by, %s", self._name, error)
+
+    def renew(self) -> None:
+        """Extend the lease: its full duration starts again."""
+        with self._lock:
+            if not self.held():
+                self._term.end()
+                raise self._lost("it was not renewed in time")
+            began = self._term.now()
+            if not self._rows.keep(self._name, self._epoch, self._claim(self._since)):
+                self._term.end()
+                raise self._lost("it expired, or its row was changed manually")
+            self._term.extend(began)
+            if not self.held():
+                raise self._lost("the answer to its renewal arrived after its time had ended")
+
+    def outgrow(self, epoch: int) -> None:
+        """Raise the epoch above *epoch*, which a store has found under this name, while the lease is held."""
+        with self._lock:
+            if not self.held():
+                raise self._lost("it was not renewed in time")
+            if self._epoch > epoch:
+                return
+            began = self._term.now()
+            if not self._take(LeaseRow(self._name, self._epoch, self._token), epoch + 1, self._since):
+                self._term.end()
+                raise self._lost("it expired, or its row was changed manually")
+            self._epoch = epoch + 1
+            self._term.extend(began)
+            _log.warning(
+                "lease %r continues with epoch %d, above one that was found with a cursor: its row was deleted or "
+                "restored, or it is in another table than before",
+                *(self._name, self._epoch),
+            )
+
+    def release(self) -> None:
+        """Release the lease, so another owner can acquire it at once."""
+        with self._lock:
+            held_once = self._term.begun
+            self._term.end()
+            if held_once and self._rows.drop(self._name, self._epoch, self._claim(self._since)):
+                _log.info("lease %r was released by %s", self._name, self._owner)
+
+    def _take(self, last: LeaseRow, epoch: int, since: str) -> bool:
+        """Return whether the lease, which equalled *last*, is ours with *epoch*."""
+        try:
+            if self._rows.take(last, epoch, self._claim(since)):
+                return True
+        except (QueryTimeout, ConnectionFailed) as e:
+            _log.info("lease %r: the result of a write is unknown (%s); reading it", self._name, type(e).__name__)
+        # If the driver retries, its first attempt may make the second one fail, so a refusal is checked, too.
+        row = self._rows.read(self._name, serial=True)
+        return row is not None and (row.token, row.epoch) == (self._token, epoch)
+
+    def _claim(self, since: str) -> Claim:
+        return Claim(self._token, self._owner, since, self._term.ttl_s)
+
+    def _lost(self, why: str) -> LeaseLost:
+        return LeaseLost(
+            f"lease {self._name!r} of {self._owner} is lost: {why}; stop the work that it guards, and acquire it again"
+        )
+
+
+class ScyllaLease(_Lease):
+    """A lease in the table *keyspace*.*table*. Implements ``rscylla.abc.Lease``. Thread-safe; one object is one owner.
+
+    Args:
+        session: A connected driver session. The caller keeps it; it is neither changed nor closed.
+        keyspace: The keyspace of the table; names are case-sensitive.
+        name: The name of the lease. All replicas of a service use the same name.
+        table: Name of the table; see ``lease_schema_cql``.
+        owner: The name of this owner, for people; default: the host and the process id.
+        ttl: How long the lease lasts unless it is renewed, in whole seconds, at least 3. If the holder dies, no replica
+            works for that long. Standbys poll about four times in that time, and within a second after it.
+        margin: How much earlier the holder stops; default: a quarter of *ttl*. It must be longer than one second,
+            because TTLs are counted in whole seconds, and cover the difference between the nodes' clocks.
+        create: Create the table at first use if it does not exist. The keyspace must exist.
+        consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number. With LOCAL_QUORUM, each data center
+            has its own holder; replicas of one service in several data centers need QUORUM.
+        clock: The clock of the holder.
+
+    Give it to ``ScyllaCursorStore(lease=...)``: a former holder that has not noticed the loss then cannot move cursors.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        keyspace: str,
+        name: str,
+        table: str = DEFAULT_LEASE_TABLE,
+        *,
+        owner: str | None = None,
+        ttl: timedelta = DEFAULT_TTL,
+        margin: timedelta | None = None,
+        create: bool = False,
+        consistency: int | str = "LOCAL_QUORUM",
+        clock: Clock | None = None,
+    ) -> None:
+        self._table = LeaseTable(session, keyspace, table, create=create, consistency=consistency)
+        super().__init__(self._table, name, owner, ttl, margin, clock)
+
+    def create_schema(self) -> None:
+        """Create the table if it does not exist."""
+        self._table.create()
+
+
+class MemoryLeaseTable:
+    """Leases in memory, for owners in one process. Thread-safe. They expire by *clock*."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._leases: dict[str, tuple[int, Claim | None, float]] = {}
+
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
+        """Return the lease; None if it never had a holder."""
+        with self._lock:
+            return self._row(name) if name in self._leases else None
+
+    def add(self, name: str) -> bool:
+        """Add a free lease; return False if it already exists."""
+        with self._lock:
+            return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
+
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+        """Give the lease a higher *epoch* and *claim*, if it still equals *last*; return whether it did."""
+        with self._lock:
+            return self._swap(last.name, last.epoch, last.token, epoch, claim)
+
+    def keep(self, name: str, epoch: int, claim: Claim) -> bool:
+        """Extend *claim* if it still holds the lease with *epoch*; return whether it did."""
+        with self._lock:
+            return self._swap(name, epoch, claim.token, epoch, claim)
+
+    def drop(self, name: str, epoch: int, claim: Claim) -> bool:
+        """Remove *claim* if it still holds the lease with *epoch*; return whether it did."""
+        with self._lock:
+            return self._swap(name, epoch, claim.token, epoch, None)
+
+    def _row(self, name: str) -> LeaseRow:
+        epoch, claim, until = self._leases[name]
+        left = until - self.clock.monotonic()
+        if claim is None or left <= 0:
+            return LeaseRow(name, epoch)
+        return LeaseRow(name, epoch, claim.token, claim.owner, claim.since, int(left))
+
+    def _swap(self, name: str, epoch: int, token: str, new_epoch: int, claim: Claim | None) -> bool:
+        if name not in self._leases:
+            return False
+        row = self._row(name)
+        if (row.epoch, row.token) != (epoch, token):
+            return False
+        until = self.clock.monotonic() + claim.ttl_s if claim else _NEVER
+        self._leases[name] = new_epoch, claim, until
+        return True
+
+
+class MemoryLease(_Lease):
+    """A lease in a ``MemoryLeaseTable``, for tests of services. It works like ``ScyllaLease``, without a database.
+
+    Competing owners share *table* and, unless *clock* is given, its clock: with a driven clock, leases expire when the
+    test says so. Without *table*, the lease has no competitors.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: MemoryLeaseTable | None = None,
+        *,
+        owner: str | None = None,
+        ttl: timedelta = DEFAULT_TTL,
+        margin: timedelta | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        table = table or MemoryLeaseTable(clock)
+        super().__init__(table, name, owner, ttl, margin, clock or table.clock)
+
+
+def list_leases(
+    session: Any, keyspace: str, table: str = DEFAULT_LEASE_TABLE, *, consistency: int | str = "LOCAL_QUORUM"
+) -> list[LeaseRecord]:
+    """Return all leases of a table, including free ones, sorted by name.
+
+    Raises:
+        TableNotFound, ConfigError: the table does not exist, or is a different one.
+        QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read.
+    """
+    rows = LeaseTable(session, keyspace, table, create=False, consistency=consistency).rows()
+    return sorted(map(_record, rows), key=lambda record: record.name)
+
+
+def _record(row: LeaseRow) -> LeaseRecord:
+    if not row.token:
+        return LeaseRecord(row.name, row.epoch)
+    since = tu.datetime_of(parse_us(row.since)) if row.since else None
+    return LeaseRecord(row.name, row.epoch, row.owner, since, timedelta(seconds=row.seconds))

@@ -1,0 +1,109 @@
+"""The statements on a table of leases. Every write is conditional, so that Paxos decides who holds a lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from ..schema import LEASES
+from ..table import StoreTable, values_of
+
+__all__ = ["Claim", "LeaseRow", "LeaseTable", "write_timeout_s"]
+
+LEAST_TIMEOUT_S = 1.0
+"""Minimum time-out of a conditional write, which takes several round trips."""
+
+
+@attrs.frozen
+class LeaseRow:
+    """A lease as the database returns it. ``token`` is "" if it is free; it expires in ``seconds``."""
+
+    name: str
+    epoch: int
+    token: str = ""
+    owner: str = ""
+    since: str = ""
+    seconds: int = 0
+
+
+@attrs.frozen
+class Claim:
+    """The columns that a holder writes. ``token`` identifies it, the rest is for people; expires after ``ttl_s``."""
+
+    token: str
+    owner: str
+    since: str
+    ttl_s: int
+
+
+class LeaseTable(StoreTable):
+    """A table of leases."""
+
+    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
+        super().__init__(session, LEASES, keyspace, table, create=create, consistency=consistency)
+
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
+        """Return the lease; None if it never had a holder. A *serial* read includes conditional writes in progress."""
+        text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name} WHERE name = ?"
+        with self.errors(f"reading lease {name!r} from table {self.name}"):
+            for row in self.run(text, (name,), serial=serial):
+                return _row(row)
+        return None
+
+    def rows(self) -> list[LeaseRow]:
+        """Return all leases."""
+        text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name}"
+        with self.errors(f"listing the leases in table {self.name}"):
+            return [_row(row) for row in self.run(text, ())]
+
+    def add(self, name: str) -> bool:
+        """Insert a free lease with epoch 0; return False if the lease already exists."""
+        text = f"INSERT INTO {self.name} (name, epoch) VALUES (?, 0) IF NOT EXISTS USING TTL 0"
+        with self.errors(f"creating lease {name!r} in table {self.name}"):
+            return self.applied(text, (name,))
+
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+        """Give the lease a higher *epoch* and *claim* if it still equals *last*; return whether it did."""
+        # A statement has one TTL, but the epoch must stay when the claim expires. Hence two statements in a batch: as
+        # both are in one partition, it is one conditional write. "= null" is literal, because not every server accepts
+        # a bound null there.
+        held = "claim = ?" if last.token else "claim = null"
+        text = (
+            f"BEGIN BATCH UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "
+            f"IF epoch = ? AND {held}; "
+            f"UPDATE {self.name} USING TTL 0 SET epoch = ? WHERE name = ?; APPLY BATCH"
+        )
+        was = (last.epoch, last.token) if last.token else (last.epoch,)
+        values = (claim.ttl_s, claim.token, claim.owner, claim.since, last.name, *was, epoch, last.name)
+        with self.errors(f"acquiring lease {last.name!r} in table {self.name}"):
+            return self.applied(text, values)
+
+    def keep(self, name: str, epoch: int, claim: Claim) -> bool:
+        """Write *claim* again if the lease still has it with *epoch*; return whether it did."""
+        text = (
+            f"UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "
+            "IF epoch = ? AND claim = ?"
+        )
+        values = (claim.ttl_s, claim.token, claim.owner, claim.since, name, epoch, claim.token)
+        with self.errors(f"renewing lease {name!r} in table {self.name}"):
+            return self.applied(text, values, timeout_s=write_timeout_s(claim.ttl_s))
+
+    def drop(self, name: str, epoch: int, claim: Claim) -> bool:
+        """Remove *claim* if the lease still has it with *epoch*; return whether it did."""
+        text = (
+            f"UPDATE {self.name} SET claim = null, owner = null, since = null WHERE name = ? IF epoch = ? AND claim = ?"
+        )
+        with self.errors(f"releasing lease {name!r} in table {self.name}"):
+            return self.applied(text, (name, epoch, claim.token))
+
+
+def write_timeout_s(ttl_s: int) -> float:
+    """Return how long to wait for the answer to a write that renews what expires after *ttl_s*."""
+    # Shorter than the session's time-out, ten seconds by default, to leave time for another attempt.
+    return max(LEAST_TIMEOUT_S, ttl_s / 8)
+
+
+def _row(row: Any) -> LeaseRow:
+    name, epoch, token, owner, since, seconds = values_of(row)
+    return LeaseRow(name, epoch or 0, token or "", owner or "", since or "", seconds or 0)

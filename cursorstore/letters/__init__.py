@@ -1,0 +1,1 @@
+"""Dead letters: events that a consumer could not handle, and their audit trail."""

@@ -1,0 +1,183 @@
+"""The statements on a table of dead letters. All writes are plain, because one consumer works on an event at a time.
+
+Operators resolve letters while consumers write them, and their clocks differ. Each write of a letter therefore has a
+timestamp above that of the status it replaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import attrs
+
+from rscylla._letters import letter_order
+
+from ..schema import LETTERS
+from ..table import StoreTable, values_of
+
+__all__ = ["LetterKey", "LetterRow", "LetterTable"]
+
+_COLUMNS = (
+    "consumer, day, event_us, event_id, status, attempts, error, traceback, failed_us, event_type, foreign_id, "
+    "metadata, trace, late, park, audit"
+)
+
+_THIS = "WHERE consumer = ? AND day = ? AND event_us = ? AND event_id = ?"
+
+
+@attrs.frozen
+class LetterKey:
+    """Identifies an event of a consumer. ``day`` is the UTC day of ``event_us``, such as ``2026-11-21``."""
+
+    consumer: str
+    day: str
+    event_us: int
+    event_id: str
+
+    @property
+    def mark(self) -> bytes:
+        """The element for this letter in the set of dead letters; short, because queries read the whole set."""
+        # 96 bits make a collision between two letters of one day practically impossible.
+        return hashlib.blake2b(self.event_id.encode(), digest_size=12).digest()
+
+    @property
+    def values(self) -> tuple[str, str, int, str]:
+        return self.consumer, self.day, self.event_us, self.event_id
+
+
+@attrs.frozen
+class LetterRow:
+    """A letter as the database returns it."""
+
+    key: LetterKey
+    status: str
+    attempts: int
+    error: str
+    traceback: str
+    failed_us: int
+    event_type: int
+    foreign_id: str
+    metadata: bytes
+    trace: bytes
+    late: bool
+    park: str = ""
+    audit: tuple[tuple[str, str], ...] = ()
+
+
+class LetterTable(StoreTable):
+    """A table of dead letters."""
+
+    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
+        super().__init__(session, LETTERS, keyspace, table, create=create, consistency=consistency)
+
+    def tries(self, key: LetterKey) -> int:
+        """Return the number of failed attempts that are recorded."""
+        text = f"SELECT tries FROM {self.name} {_THIS}"
+        with self.errors(self._doing("reading the attempts", key)):
+            for row in self.run(text, key.values):
+                return values_of(row)[0] or 0
+        return 0
+
+    def set_tries(self, key: LetterKey, tries: int, ttl_s: int) -> None:
+        """Record the number of failed attempts for *ttl_s* seconds; 0 deletes the record."""
+        with self.errors(self._doing("saving the attempts", key)):
+            if tries:
+                # UPDATE, not INSERT: without a row marker, the row disappears with its last cell.
+                self.run(f"UPDATE {self.name} USING TTL ? SET tries = ? {_THIS}", (ttl_s, tries, *key.values))
+            else:
+                self.run(f"DELETE tries FROM {self.name} {_THIS}", key.values)
+
+    def put(self, row: LetterRow, now_us: int) -> None:
+        """Write a letter. Its audit trail does not change."""
+        fields = attrs.asdict(row, recurse=False, filter=lambda a, _: a.name not in ("key", "audit"))
+        columns = ", ".join(f"{name} = ?" for name in fields)
+        with self.errors(self._doing("writing the letter", row.key)):
+            # UPDATE, not INSERT, which would replace the whole set of dead letters.
+            text = f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead + ?, {columns} {_THIS}"
+            self.run(text, (self._after(row.key, now_us), {row.key.mark}, *fields.values(), *row.key.values))
+
+    def resolve(self, key: LetterKey, now_us: int, status: str, when: str, why: str) -> None:
+        """Set the status of a letter, and add an entry to its audit trail."""
+        with self.errors(self._doing("changing the letter", key)):
+            text = (
+                f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead - ?, status = ?, audit[?] = ? {_THIS}"
+            )
+            self.run(text, (self._after(key, now_us), {key.mark}, status, when, why, *key.values))
+
+    def claim(self, key: LetterKey, claim: str, who: str, ttl_s: int) -> str | None:
+        """Claim a letter, or renew the claim; return who else has claimed it, None if nobody has.
+
+        Everyone writes before it reads, with a quorum each: of two at a time, at least one sees the other and goes
+        back. So no conditional write is needed.
+        """
+        with self.errors(self._doing("claiming the letter", key)):
+            self.run(f"UPDATE {self.name} USING TTL ? SET claims[?] = ? {_THIS}", (ttl_s, claim, who, *key.values))
+            for row in self.run(f"SELECT claims FROM {self.name} {_THIS}", key.values):
+                found: dict[str, str] = values_of(row)[0] or {}
+                if others := [other for name, other in found.items() if name != claim]:
+                    self.release(key, claim)
+                    return others[0]
+        return None
+
+    def release(self, key: LetterKey, claim: str) -> None:
+        """End a claim."""
+        with self.errors(self._doing("releasing the letter", key)):
+            self.run(f"DELETE claims[?] FROM {self.name} {_THIS}", (claim, *key.values))
+
+    def _after(self, key: LetterKey, now_us: int) -> int:
+        """Return *now_us*, or the next timestamp after that of the letter's status if that is in the future."""
+        for row in self.run(f"SELECT WRITETIME(status) FROM {self.name} {_THIS}", key.values):
+            return max(now_us, (values_of(row)[0] or 0) + 1)
+        return now_us
+
+    def find(self, key: LetterKey) -> LetterRow | None:
+        """Return one letter; None if there is none."""
+        with self.errors(self._doing("reading the letter", key)):
+            for row in self.run(f"SELECT {_COLUMNS} FROM {self.name} {_THIS}", key.values):
+                return _row(row)
+        return None
+
+    def partitions(self) -> list[tuple[str, str, int]]:
+        """Return the consumer, day, and number of dead letters of all partitions, sorted. Reads no letter."""
+        text = f"SELECT DISTINCT consumer, day, dead FROM {self.name}"
+        with self.errors(f"listing the letters in table {self.name}"):
+            return sorted((c, d, len(dead or ())) for c, d, dead in map(values_of, self.run(text, ())))
+
+    def letters(self, consumer: str, day: str) -> Iterator[LetterRow]:
+        """Yield the letters of a consumer and day as their events came. Reads page by page."""
+        text = f"SELECT {_COLUMNS} FROM {self.name} WHERE consumer = ? AND day = ?"
+        with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
+            found = (letter for row in self.run(text, (consumer, day)) if (letter := _row(row)) is not None)
+            for _, together in groupby(found, key=lambda row: row.key.event_us):
+                yield from sorted(together, key=lambda row: letter_order(row.key.event_us, row.key.event_id))
+
+    def _doing(self, what: str, key: LetterKey) -> str:
+        return f"{what} of consumer {key.consumer!r} in table {self.name}"
+
+
+def _row(row: Any) -> LetterRow | None:
+    """Return the letter; None if the row has only attempts."""
+    consumer, day, event_us, event_id, status, attempts, *rest, audit = values_of(row)
+    # A row with only a status and an audit entry results from resolving a letter whose row was deleted, because UPDATE
+    # creates a row.
+    if status is None or rest[2] is None:
+        return None
+    error, traceback, failed_us, event_type, foreign_id, metadata, trace, late, park = rest
+    return LetterRow(
+        LetterKey(consumer, day, event_us, event_id),
+        status,
+        attempts or 0,
+        error or "",
+        traceback or "",
+        failed_us,
+        event_type or 0,
+        foreign_id or "",
+        metadata or b"",
+        trace or b"",
+        bool(late),
+        park or "",
+        tuple(sorted((audit or {}).items())),
+    )

@@ -1,0 +1,1 @@
+"""What a CDC log is: its tables, options, generations, clocks and lifetimes, and where to read next."""

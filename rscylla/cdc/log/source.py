@@ -1,0 +1,674 @@
+"""``Source``: the metadata, generations, and clocks of one table's log, and where a cursor is in them."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Literal, TypeVar
+
+from ..._retry import Backoff, may_help, retry
+from ..._timeuuid import datetime_of
+from ...clock import Clock, Stop
+from ...driver.session import ReadSession
+from ...errors import (
+    CDCDisabled,
+    ConfigError,
+    ConnectionFailed,
+    CursorExpired,
+    InvalidCursor,
+    MetadataError,
+    NoStreams,
+    QueryTimeout,
+    SourceError,
+    TableChanged,
+    TableNotFound,
+)
+from ...event import EventID, LogMark
+from ...options import aware_us
+from .blanks import Blank, Blanks
+from .clocks import NodeClocks
+from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
+from .query import row_ttl_cql
+from .table import LoggedTable, check_same_log, read_log_id, read_table
+from .topology import Generation, Topology, generation_at, topology_for
+from .walk import Hole
+
+__all__ = ["OnExpired", "Source", "check_log", "row_left_s", "streams_of"]
+
+log = logging.getLogger("rscylla")
+
+T = TypeVar("T")
+
+OnExpired = Literal["raise", "oldest"]
+
+METADATA_EVERY_S = 15.0
+"""The interval at which the table and the nodes' clocks are read again."""
+
+LIST_MARGIN_US = 15_000_000
+"""The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
+
+STREAMS_ATTEMPTS = 6
+"""Attempts of a metadata read; the pauses between them add up to 3 to 6 s."""
+
+_BACKOFF = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
+
+CLOCKS_ATTEMPTS = 3
+"""Attempts to get the time of at least one node, before the client's clock is used instead."""
+
+EDGE_US = 60_000_000
+"""A cursor for later use is at least this far from the rows that are about to expire."""
+
+SETTLING_US = 60_000_000
+"""For this long after a table is created, nodes may still have a former schema of that name, and the clock that stamps
+a row may be behind the creation."""
+
+
+_GONE = TableChanged, TableNotFound, CDCDisabled
+"""What is said of a log that is no longer there, or no longer the same."""
+
+
+class _MaybeStale(MetadataError):
+    """A table that is at most a minute old seems to have changed; the schema of the node may be outdated."""
+
+    resumable = True
+
+    def __init__(self, error: MetadataError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def row_left_s(session: ReadSession, table: LoggedTable, cursor: EventID) -> list[int | None]:
+    """Return the remaining TTL of a cursor's row in seconds, None without a TTL; empty if the row is gone. Blocks."""
+    values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
+    doing = f"looking for the cursor's row in the log of {table.full_name}"
+    cql = row_ttl_cql(table.keyspace, table.name)
+    for level in dict.fromkeys((session.consistency, session.quorum_at_least)):
+        if rows := session.rows(cql, values, doing=doing, consistency=level):
+            return [row[0] for row in rows]
+    return []
+
+
+def streams_of(topology: Topology, generation: Generation, clock: Clock, stop: Stop) -> tuple[bytes, ...]:
+    """Return the streams of *generation*, with retries while nodes fail or have not received the set yet. Blocks.
+
+    Raises:
+        NoStreams, Stopped, SourceError: see ``Topology.streams``.
+    """
+    return _retried(lambda: topology.streams(generation), clock, stop)
+
+
+def check_log(session: ReadSession, table: LoggedTable, clock: Clock, stop: Stop) -> int:
+    """Check that the log of *table* is still there, and return the time of a node, in microseconds. Blocks on a query.
+
+    Raises:
+        TableChanged, TableNotFound, CDCDisabled: the log was dropped, and perhaps created again.
+        Stopped, SourceError: nodes do not answer.
+    """
+    log_id, at_us, _ = _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
+    if log_id != table.log_id:
+        reread_same(session, table, at_us, clock, stop)
+    return at_us
+
+
+def reread_same(
+    session: ReadSession, known: LoggedTable, now_us: int, clock: Clock, stop: Stop, *, retrying: bool = True
+) -> LoggedTable:
+    """Return the description of *known* as it is now. Blocks on small queries.
+
+    Right after a log was created, a node may not know it yet, or may know a former one: then, the table is read again.
+
+    Args:
+        now_us: the time of a node.
+        retrying: retry after other errors, too.
+
+    Raises:
+        TableChanged: the log was dropped and created again (resumable).
+        TableNotFound, CDCDisabled: it was dropped (resumable: it may be created again).
+        Stopped, SourceError: nodes do not answer.
+    """
+    created_us = known.log_created_us
+    is_new = created_us is not None and now_us < created_us + SETTLING_US
+    read = partial(_read_same, session, known, is_new=is_new)
+    try:
+        return _retried(read, clock, stop) if retrying or is_new else read()
+    except _MaybeStale as e:
+        gone = e.error
+    except _GONE as e:
+        gone = e
+    gone.resumable = True  # whoever opens the log again finds out whether the cursor can be continued
+    raise gone from None
+
+
+def _read_same(session: ReadSession, known: LoggedTable, *, is_new: bool) -> LoggedTable:
+    try:
+        fresh = read_table(session, known.keyspace, known.name, known=known)
+    except (TableNotFound, CDCDisabled) as e:
+        if is_new:
+            raise _MaybeStale(e) from e
+        raise
+    try:
+        check_same_log(fresh, known)
+    except TableChanged as e:
+        if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
+            raise _MaybeStale(e) from e
+        raise
+    return fresh
+
+
+def _retried(read: Callable[[], T], clock: Clock, stop: Stop) -> T:
+    def again(error: Exception) -> bool:
+        return may_help(error) and not isinstance(error, _GONE)
+
+    return retry(read, attempts=STREAMS_ATTEMPTS, backoff=_BACKOFF, clock=clock, stop=stop, again=again)
+
+
+class Source:
+    """What is known about a table's log. Used by one thread at a time. All methods may block on small queries.
+
+    Raises (constructor):
+        TableNotFound, CDCDisabled, NoStreams: see there.
+    """
+
+    def __init__(self, session: ReadSession, keyspace: str, table: str, clock: Clock, stop: Stop) -> None:
+        self.session = session = session.until(stop)
+        self.clock = clock
+        self._stop = stop
+        began = clock.monotonic()
+        self.table: LoggedTable = read_table(session, keyspace, table)
+        self.lifetimes = Lifetimes.of(self.table)
+        self.blanks = Blanks.of(self.table)
+        self.topology: Topology = topology_for(session, keyspace, table)
+        self.node_clocks = NodeClocks(session, clock)
+        self.generations: tuple[Generation, ...] = ()
+        self.known_at_us = 0
+        self.assumed_ttl_s: int | None = None
+        """The TTL that promises assume for rows whose TTL is not known; None: see ``Lifetimes.doubting``."""
+        self.gaps = 0
+        """How often the source skipped changes that may be lost."""
+        self._metadata_at = clock.monotonic()
+        self._learn_clocks()
+        self.same_until_us = self.node_clocks.slowest_us() - round((clock.monotonic() - began) * 1e6)
+        """The log is known not to have been replaced by this time of the slowest clock."""
+        self.refresh_generations()
+
+    def until(self, stop: Stop) -> Source:
+        """Return a copy that ends with *stop*. The two know the same now, and find out more by themselves."""
+        same = copy.copy(self)
+        same._stop = stop  # noqa: SLF001 - a copy of this object
+        same.session = session = self.session.until(stop)
+        same.topology = self.topology.using(session)
+        same.node_clocks = self.node_clocks.using(session)
+        return same
+
+    # ------------------------------------------------------------ freshness
+
+    def _learn_clocks(self) -> None:
+        """Ask the nodes for their time until one answers, because the client's own clock may be wrong."""
+        retry(
+            self._sample_clocks,
+            attempts=CLOCKS_ATTEMPTS,
+            backoff=_BACKOFF,
+            clock=self.clock,
+            stop=self._stop,
+            exhausted=lambda error: log.warning("%s: %s; using this machine's clock", self.table.full_name, error),
+        )
+
+    def _sample_clocks(self) -> None:
+        self.node_clocks.sample()
+        if not self.node_clocks.skew_us:
+            raise ConnectionFailed("no node returned its time")
+
+    def refresh_generations(self) -> None:
+        """Read the list of generations. ``known_at_us`` is the time when the read began, by the slowest clock.
+
+        A node announces a generation some time before it starts, by the clock of the node. A list that is read when all
+        nodes' clocks are past a time therefore has all generations that start by that time.
+        """
+        at = self.node_clocks.slowest_us()
+        found = self._retried(self._read_generations)
+        self.generations = found
+        self.known_at_us = at
+
+    def generations_until(self, time_us: int, lag_us: int) -> tuple[Generation, ...]:
+        """Return the generations, including all that start before *time_us*. Reads the list again if it is too old.
+
+        Args:
+            lag_us: how far the reader stays behind the clocks, which allows for a somewhat older list.
+        """
+        if time_us > self.known_at_us - min(lag_us // 2, LIST_MARGIN_US):
+            self.refresh_generations()
+        return self.generations
+
+    def _read_generations(self) -> tuple[Generation, ...]:
+        found = self.topology.generations()
+        if not found:
+            self.reread_table()  # a dropped tablets table has no streams: then this raises a more precise error
+            raise NoStreams("the cluster has no CDC generation yet; wait until the cluster has started")
+        return found
+
+    def refresh_metadata(self) -> None:
+        """Read the table and the clocks again if the last time was long ago.
+
+        Raises:
+            TableChanged: the log was dropped and created again, so cursors and streams no longer fit.
+        """
+        now = self.clock.monotonic()
+        if now - self._metadata_at < METADATA_EVERY_S and not self.node_clocks.has_stepped():
+            return
+        self._metadata_at = now
+        self.node_clocks.sample()
+        try:
+            self.reread_table()
+        except SourceError as e:
+            if not e.resumable:
+                raise
+            log.info("%s; using the previous description of the table for now", e)
+
+    def doubt(self) -> None:
+        """Let the next ``refresh_metadata`` read everything again, although the last time was just now."""
+        self._metadata_at = -math.inf
+
+    def reread_table(self, *, retrying: bool = False) -> LoggedTable:
+        """Read the table's columns and options again; *retrying*: with retries.
+
+        Raises:
+            TableChanged: the log was dropped and created again.
+            TableNotFound, CDCDisabled: it was dropped.
+        """
+        at_us, before_us = self.node_clocks.slowest_us(), self.same_until_us
+        fresh = reread_same(self.session, self.table, self.now_us(), self.clock, self._stop, retrying=retrying)
+        self.same_until_us = at_us
+        if (fresh.altered_us or 0) < (self.table.altered_us or 0):
+            return self.table  # the node has not learnt of the last alteration
+        if fresh.enabled != self.table.enabled:
+            state = "on again" if fresh.enabled else "off: new changes are not logged"
+            log.warning("CDC of %s was switched %s", fresh.full_name, state)
+        self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
+        self.blanks = self.blanks.seeing(self.table.seen, fresh, before_us)
+        self.table = fresh
+        return fresh
+
+    def confirm(self, until_us: int) -> None:
+        """Check that the rows read up to *until_us* are of this log, and not of a new one with the same name.
+
+        The log was not replaced by ``same_until_us``, so the rows of a new log are later. Blocks on a query if
+        *until_us* is later, too. If the table was altered, it is read again, so ``blanks`` has all until then.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
+        """
+        if until_us <= self.same_until_us:
+            return
+        # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
+        at_us = self.node_clocks.slowest_us()
+        table = self.table
+        log_id, _, written_us = self._retried(lambda: read_log_id(self.session, table.keyspace, table.name))
+        if log_id != table.log_id or written_us != table.written_us:
+            self.reread_table(retrying=True)
+        self.same_until_us = at_us
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""
+        return streams_of(self.topology, generation, self.clock, self._stop)
+
+    def _retried(self, read: Callable[[], T]) -> T:
+        """Return the result of *read*, with retries while nodes fail or have not received the data yet."""
+        return _retried(read, self.clock, self._stop)
+
+    # ------------------------------------------------------------ positions
+
+    def check_lag(self, lag_us: int, on_expired: OnExpired) -> None:
+        """Check that rows that are written today still exist when a reader with this lag gets to them.
+
+        Raises:
+            ConfigError: they have expired by then, and the policy is to raise; otherwise, a warning is logged.
+        """
+        ttl_s = self.lifetimes.ttl_at(NEVER_US)
+        if not ttl_s or ttl_s * 1_000_000 > lag_us + EARLY_US:
+            return
+        text = (
+            f"the log of {self.table.full_name} keeps changes for {ttl_s} s, and a reader with a lag of "
+            f"{lag_us / 1e6:g} s gets to them when they have expired; raise the CDC option 'ttl' well above the lag, "
+            "or lower the lag"
+        )
+        if on_expired == "raise":
+            raise ConfigError(text)
+        log.warning("%s", text)
+
+    def watermark_us(self, lag_us: int) -> int:
+        """Return the time before which all rows have arrived, according to the clocks and the lag."""
+        return self.node_clocks.slowest_us() - lag_us
+
+    def oldest_us(self) -> int:
+        """Return the time from which the log may still contain rows."""
+        return max(self._began_us(), self.lifetimes.oldest_us(self.now_us()))
+
+    def _began_us(self) -> int:
+        """Return the start of the generation in use when the log was created: nodes refuse writes to earlier ones."""
+        created_us = self.table.log_created_us
+        i = 0 if created_us is None else generation_at(self.generations, created_us - SETTLING_US)
+        return self.generations[max(i, 0)].start_us
+
+    def born_us(self) -> int:
+        """Return the write time before which the log cannot have had rows."""
+        first_us, created_us = self.generations[0].start_us, self.table.log_created_us
+        if created_us is None:
+            return first_us
+        born_us = created_us - SETTLING_US
+        has_forgotten = self.topology.forgets and first_us > created_us
+        return born_us if has_forgotten else max(born_us, first_us)
+
+    def holes(self, at_us: int, *, surely: bool = False) -> tuple[Hole, ...]:
+        """Return the spans from *at_us* on, in order, whose rows may have expired, or that are before any generation.
+
+        Rows expire by the clock of the node that reads them, so they may be gone once they have expired by the fastest
+        clock, or a second before. *surely*: return the spans that have expired by all clocks, whose rows no node has.
+        """
+        now_us = self.now_us() if surely else self.latest_us() + EARLY_US
+        return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
+
+    def missed(self, at_us: int, end_us: int, promise: Promise | None = None) -> Hole | None:
+        """Return the first span from *at_us* to *end_us* whose rows a reader may miss, by the fastest clock, or None.
+
+        *promise*: None if all rows are promised, with the TTLs that are known.
+        """
+        promise = Promise(self.lifetimes) if promise is None else promise
+        return promise.lost(at_us, end_us, self.latest_us(), self.generations[0].start_us)
+
+    def assumed_lifetimes(self) -> Lifetimes:
+        """Return the lifetimes, with an assumption for rows whose TTL is not known."""
+        if self.assumed_ttl_s is not None:
+            return self.lifetimes.assuming(self.assumed_ttl_s)
+        return self.lifetimes.doubting(self.table.ttl_s)
+
+    def remaining_us(self, at_us: int) -> int:
+        """Return the first time from *at_us* on whose rows a node may still return, by the slowest clock.
+
+        A node whose clock is behind returns rows that have expired on other nodes.
+        """
+        for hole in self.holes(at_us, surely=True):
+            if hole.start_us > at_us:
+                break
+            at_us = hole.end_us
+        return at_us
+
+    def now_us(self) -> int:
+        """Return the time on the slowest node."""
+        return self.node_clocks.nodes_us()
+
+    def latest_us(self) -> int:
+        """Return the time on the fastest node."""
+        return self.node_clocks.fastest_us()
+
+    @property
+    def edge_us(self) -> int:
+        """Rows that expire within this time are not promised to a reader that starts now, in microseconds."""
+        return max(min(EDGE_US, self.table.ttl_s * 1_000_000 // 10), 2 * EARLY_US)
+
+    def safe_start_us(self) -> int:
+        """Return the time from which no row expires within a minute, by the clock of any node.
+
+        Rows of unknown TTL that are older than a day are left out, because a start before them could not be promised.
+        """
+        began_us = self._began_us()
+        oldest_us = max(began_us, self.lifetimes.doubting(self.table.ttl_s).oldest_us(self.latest_us()))
+        return oldest_us if oldest_us == began_us else min(oldest_us + self.edge_us, self.now_us())
+
+    def oldest(self) -> EventID:
+        return self.at(self.oldest_us())
+
+    def at(self, time_us: int) -> EventID:
+        """Return the point *time_us* as a cursor to start at; the first generation's start if it is before that.
+
+        A start in the future names the generation of now, as if later ones were not announced yet.
+        """
+        i = generation_at(self.generations, min(time_us, self.now_us()))
+        at = self.generations[max(i, 0)]
+        return self.start(at, max(time_us, at.start_us))
+
+    def start(self, generation: Generation, time_us: int) -> EventID:
+        """Return the point *time_us* of *generation* as the cursor of a consumer that has read nothing."""
+        seen = self.blanks.seen_at(time_us, self.table)
+        return EventID(generation.time, time_us, mark=LogMark(self.table.log_id.bytes, is_start=True, seen=seen))
+
+    def read_until(self, generation: Generation, time_us: int) -> EventID:
+        """Return the point *time_us* of *generation* as the cursor of a consumer that has read everything before it."""
+        seen = self.blanks.seen_at(time_us, self.table)
+        mark = LogMark(self.table.log_id.bytes, ttl_s=self.lifetimes.ttl_at(time_us), seen=seen)
+        return EventID(generation.time, time_us, mark=mark)
+
+    def head(self, lag_us: int) -> EventID:
+        """Return the point before which all rows have arrived as a cursor to start at."""
+        return self.at(self.watermark_us(lag_us))
+
+    def begin(self, after: str | None, on_expired: OnExpired) -> tuple[EventID, bool]:
+        """Return where a read begins, and whether the rows after it are promised, so that their loss is an error.
+
+        Args:
+            after: a cursor, or "" for the oldest row; None for the oldest row that a later read finds.
+
+        Raises:
+            InvalidCursor, CursorExpired, TableChanged: see ``resume``.
+        """
+        return (self.at_time(None), False) if after is None else (self.resume(after, on_expired), after != "")
+
+    def begin_at(self, time_us: int) -> EventID:
+        """Return where a read of all rows from *time_us* on begins.
+
+        If the TTL of the first ones is not known, because the table was altered since, promises assume the current TTL.
+        """
+        at = self.at(max(time_us, self._began_us()))
+        if at.exact_us < self.lifetimes.unknown_until_us():
+            log.warning(
+                "%s was altered at %s, after the start of the read, and the schema does not show the former TTL; the "
+                "current one of %s s is assumed, so if the former one was shorter, changes may be lost",
+                self.table.full_name,
+                f"{datetime_of(self.lifetimes.unknown_until_us()):%Y-%m-%d %H:%M:%S} UTC",
+                self.table.ttl_s,
+            )
+            self.assumed_ttl_s = self.table.ttl_s
+        return at
+
+    def at_time(self, time: datetime | None) -> EventID:
+        """Return the cursor that starts at *time* (aware), or at the oldest row that may exist.
+
+        A cursor right at the oldest row could expire before a stream is opened with it, so the cursor skips rows that
+        expire within a minute.
+        """
+        oldest_us = self.safe_start_us()
+        return self.at(oldest_us if time is None else max(aware_us("cursor_at", time), oldest_us))
+
+    def resume(self, after: str, on_expired: OnExpired) -> EventID:
+        """Return where to continue for a cursor.
+
+        Raises:
+            InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
+            CursorExpired: rows after it may be gone, and the policy is to raise.
+            TableChanged: it is of a log that was dropped since, and the policy is to raise.
+        """
+        if after == "":  # not None or 0: these are mistakes, not requests to read everything again
+            return self.oldest()
+        cursor = EventID.parse(after)
+        at_us = max(cursor.exact_us, cursor.generation * 1000)  # no row is older than its generation
+        first = self.generations[0]
+        is_listed = cursor.generation in {g.time for g in self.generations}
+        if self._is_of_former_log(cursor, is_listed=is_listed):
+            return self._changed(cursor, on_expired)
+        self._learn_blanks(cursor)
+        if at_us >= first.start_us and not self._learn_lifetime(cursor):
+            self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
+            return cursor  # it is not known where the remaining rows begin, so the whole time is searched
+        hole = self.missed(at_us, at_us + 1)
+        if hole is not None:
+            self._report_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
+            remaining_us = self.remaining_us(at_us)
+            if remaining_us > at_us:
+                return self.at(remaining_us)
+        is_start = cursor.mark is not None and cursor.mark.is_start
+        if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
+            return self.at(cursor.exact_us)  # the stream set that is no longer listed has no rows after the cursor
+        if not is_listed:
+            owner = self.topology.owner
+            raise InvalidCursor(
+                f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
+                f"have; check that the cursor is not from another {owner}, or from before it was created again"
+            )
+        return cursor if cursor.exact_us >= at_us else self.at(at_us)
+
+    def _is_of_former_log(self, cursor: EventID, *, is_listed: bool) -> bool:
+        """Return whether *cursor* was saved while another log had this name. If this is ambiguous, log a warning."""
+        if cursor.mark is not None:
+            own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.mark.log)
+            if theirs != own and own.version == theirs.version == 1 and theirs.time > own.time:
+                raise QueryTimeout(
+                    f"the cursor is of a later CDC log of {self.table.full_name} than the node knows; "
+                    "unless it is a cursor of another table, the node's schema is outdated: try again"
+                )
+            return theirs != own
+        created_us = self.table.log_created_us
+        expired = next(self.lifetimes.holes(cursor.exact_us, self.latest_us()), None)
+        if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
+            return False
+        oldest_us = self.topology.oldest_of(created_us)
+        if oldest_us is not None:
+            first_us = self.generations[0].start_us
+            # A stream set that is older than its log is its first one: none before it is forgotten.
+            return not is_listed and cursor.generation * 1000 < (first_us if first_us <= created_us else oldest_us)
+        # Generations do not help here. All cursors of a former log are older than this log. Its own cursors are not,
+        # except starts in the past, and rows with timestamps in the past, which can be looked up.
+        if not is_listed:
+            return False
+        if cursor.is_row:
+            return cursor.exact_us < created_us + SETTLING_US and not self._left_s(cursor)
+        if cursor.exact_us < created_us:
+            log.warning(
+                "the cursor is older than the CDC log of %s, which was created at %s: unless it was created with "
+                "cursor_at, the table was dropped and created again, and changes of the former log are gone",
+                self.table.full_name,
+                f"{datetime_of(created_us):%Y-%m-%d %H:%M:%S} UTC",
+            )
+        return False
+
+    def _learn_lifetime(self, cursor: EventID) -> bool:
+        """Learn the TTL of rows at *cursor* if the table was altered since; return whether the rows may still exist.
+
+        A progress cursor contains the TTL, and the row of a row cursor has its remaining TTL. For other cursors, the
+        TTL is not known.
+        """
+        left_s = self._left_s(cursor) if self.lifetimes.needs_row(cursor) else None
+        known = self.lifetimes.known_from(cursor, self.now_us(), left_s)
+        if known is None:
+            return False
+        self.lifetimes = known
+        if known.is_unknown_at(cursor):
+            log.warning(
+                "%s was altered at %s, after the cursor, which does not contain the former TTL; if that was shorter "
+                "than the age of the cursor, changes may be lost",
+                self.table.full_name,
+                f"{datetime_of(known.unknown_until_us()):%Y-%m-%d %H:%M:%S} UTC",
+            )
+        return True
+
+    def _learn_blanks(self, cursor: EventID) -> None:
+        """Learn in which time after *cursor* CDC may have been off; log a warning if the cursor does not tell."""
+        self.blanks = self.blanks.since(cursor, self.table)
+        if cursor.is_row and cursor.exact_us < (altered_us := self.table.altered_us or 0) and self.table.enabled:
+            log.warning(
+                "%s was altered at %s, after the cursor, and the id of an event does not say how it was before: if CDC "
+                "was switched off and on again, changes of that time are missing",
+                self.table.full_name,
+                f"{datetime_of(altered_us):%Y-%m-%d %H:%M:%S} UTC",
+            )
+
+    def _left_s(self, cursor: EventID) -> list[int | None]:
+        """Return the remaining TTL of the cursor's row in seconds, None without a TTL; empty if the row is gone."""
+        return self._retried(lambda: row_left_s(self.session, self.table, cursor))
+
+    def pass_over(self, hole: Hole, on_expired: OnExpired, *, promised: bool) -> None:
+        """Report that the rows of *hole* expired before they were read, if they were promised.
+
+        Raises:
+            CursorExpired: they were promised, and the policy is to raise.
+            TableChanged, TableNotFound, CDCDisabled: the log itself is gone.
+        """
+        # The stream sets of a tablets table disappear with the table, so a gap may mean that the log was dropped.
+        self.reread_table(retrying=True)
+        if not promised:
+            return
+        kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
+        text = (
+            f"the reader of {self.table.full_name} fell behind what the log keeps{kept}; changes may be lost; speed up "
+            "the consumer or raise the TTL"
+        )
+        if on_expired == "raise":
+            raise CursorExpired(text, gap_from=datetime_of(hole.start_us), gap_to=datetime_of(hole.end_us))
+        self.skip_gap(text)
+
+    def report_blank(self, blank: Blank, on_expired: OnExpired) -> None:
+        """Report that changes of *blank*, which were promised, may not be in the log.
+
+        Raises:
+            CDCDisabled: the policy is to raise, and CDC is still off.
+            CursorExpired: the policy is to raise.
+        """
+        text = blank.told(self.table)
+        if on_expired == "oldest":
+            self.skip_gap(text)
+            return
+        text = f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
+        if blank.is_open:
+            raise CDCDisabled(text)
+        raise CursorExpired(text, gap_from=datetime_of(blank.start_us), gap_to=datetime_of(blank.end_us))
+
+    def skip_gap(self, text: str) -> None:
+        """Log and count that changes may be lost; the policy is to continue."""
+        self.gaps += 1
+        log.error("%s; continuing at the oldest row because on_expired='oldest'", text)
+
+    def _changed(self, cursor: EventID, on_expired: OnExpired) -> EventID:
+        text = (
+            f"the CDC log of {self.table.full_name} was dropped and created again since the cursor was saved (or the "
+            "cursor is of another table): changes in between are gone"
+        )
+        repair = f"{text}; repair the consumer's data, then reset its cursor"
+        if on_expired == "raise":
+            raise TableChanged(f"{repair}, or open the stream with on_expired='oldest'")
+        # Stores refuse a cursor below the saved one, and generations of vnodes may be older than it.
+        start = self.at(max(self.oldest_us(), cursor.exact_us + 1))
+        if start.generation < cursor.generation:
+            raise TableChanged(f"{repair}: the rows of the new log are in an older generation than the cursor")
+        self.skip_gap(text)
+        return start
+
+    def _report_expired(
+        self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None
+    ) -> None:
+        """Report that rows from *cursor* until *until_us* may be lost: raise, or log it, depending on the policy."""
+        since = f"{datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S}"
+        until = f"{datetime_of(until_us):%Y-%m-%d %H:%M:%S} UTC"
+        first_us = self.generations[0].start_us
+        if cursor.exact_us < first_us and not self.topology.forgets:
+            began = f"{datetime_of(first_us):%Y-%m-%d %H:%M:%S} UTC"
+            text = (
+                f"the cursor of {self.table.full_name} is from {since} UTC, before the first CDC generation of this "
+                f"cluster, which began at {began}; check that it is not from another cluster"
+            )
+        else:
+            kept = "keeps" if ttl_s is None else f"keeps ({ttl_s} s)"
+            text = (
+                f"the cursor of {self.table.full_name} is older than what the log {kept}: changes from {since} to "
+                f"{until} may be lost"
+            )
+        if on_expired == "oldest":
+            self.skip_gap(text)
+            return
+        raise CursorExpired(
+            f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'",
+            gap_from=datetime_of(cursor.exact_us),
+            gap_to=datetime_of(until_us),
+        )

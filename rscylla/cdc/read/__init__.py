@@ -1,0 +1,1 @@
+"""Reads along a log: scans, readers, shared readers, and spans."""

@@ -1,0 +1,510 @@
+"""Reads the slices of a table that are open in one process together, while they are at about the same point.
+
+    Sharing   the scans of the slices of one ``Stream``; starts, joins and splits them   (meeting)
+    Scan      a thread that reads windows for some slices                                (reader)
+    Share     what a scan has read for one slice, until its client takes it              (client)
+
+Locks: that of ``Sharing`` guards all three, and is never held during a query. What a stop signal calls takes no lock,
+because a signal handler or a finalizer may set it at any line, in any thread.
+
+A window is for many threads, and to wake them costs more than to read a narrow row. So a share whose window is empty is
+not woken before its progress is to be saved, and those that have got rows call each other, one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+
+import attrs
+
+from ..._slices import Slice
+from ...clock import Stop
+from ...errors import HeadReached, Stopped, is_resumable
+from ..log.source import Source
+from ..rows.events import NO_EVENTS, Counters
+from .merge_policy import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
+from .reader import Batch, Owed, Reader
+from .settings import StreamSettings
+
+__all__ = ["Share", "Sharing"]
+
+CALL_S = 0.2
+"""After this time, all shares that have got a batch are woken: one that was called may have been interrupted, or many
+work for long."""
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long ``close`` waits for the thread of a scan that nobody else needs."""
+
+FRESH_S = 1.0
+"""Slices that are opened within this time of each other read the metadata of the table once."""
+
+
+class Sharing:
+    """The scans of the slices of one table and one set of options. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.scans: list[Scan] = []
+        self.opening = 0
+        self.calls: deque[Share] = deque()
+        """Shares that wait for a batch that they have got; see ``call``."""
+        self._making: threading.Event | None = None  # set when whoever makes a source is done
+        self._made: tuple[float, Source] | None = None
+
+    @contextmanager
+    def opens(self) -> Iterator[None]:
+        """Within it, a slice is being opened, and scans that have not begun wait for it."""
+        with self.lock:
+            self.opening += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.opening -= 1
+                self.tell()
+
+    def source(self, make: Callable[[], Source], stop: Stop) -> Source:
+        """Return a description of the table that is at most ``FRESH_S`` old, and ends with *stop*.
+
+        Raises: what *make* raises; Stopped.
+        """
+        mine = threading.Event()
+        try:  # around all: an interrupt may come at any call, and must not leave the others to wait for this thread
+            while True:
+                with self.lock:
+                    if self._making is None:
+                        self._making = mine
+                    making = self._making
+                if making is mine:
+                    break
+                making.wait(0.05)
+                stop.check()
+            source = self._source(make, stop)
+        finally:
+            if self._making is mine:
+                self._making = None
+            mine.set()
+        return source
+
+    def doubt(self) -> None:
+        """Let the next ``source`` be made anew: what is known of the table may be why a scan failed."""
+        self._made = None
+
+    def _source(self, make: Callable[[], Source], stop: Stop) -> Source:
+        if (made := self._made) is not None:
+            at, known = made
+            if 0 <= known.clock.monotonic() - at < FRESH_S:
+                return known.until(stop)
+        source = make()
+        self._made = source.clock.monotonic(), source.until(Stop())
+        return source
+
+    def begin(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, reading: Stop) -> Share:
+        """Start a scan for one slice, and return its share.
+
+        Args:
+            stop: ends the share. ``reading``: the stop signal of *reader*.
+        """
+        share = Share(self, settings, reader.owed, stop)
+        with self.lock:
+            self._start(reader, source, reading, share)
+        stop.on_set(share.leave)
+        return share
+
+    def _start(self, reader: Reader, source: Source, stop: Stop, share: Share, *, doubts: bool = False) -> None:
+        scan = Scan(self, reader, source, stop, share, doubts=doubts)
+        scan.thread.start()  # may fail; waits for the lock, which the caller has
+        share.scan = scan
+        self.scans.append(scan)
+
+    def split(self, share: Share, *, doubts: bool = False) -> None:
+        """Let *share* go on in a scan of its own; see there for *doubts*. Called with the lock."""
+        scan, stop = share.scan, Stop()
+        source = scan.source.until(stop)
+        if doubts:
+            source.doubt()
+        reader = scan.reader.alone(source, share.settings, stop, share.owed)
+        share.gaps_before = share.gaps - source.gaps
+        self._start(reader, source, stop, share, doubts=doubts)
+
+    def others(self, scan: Scan) -> list[Scan]:
+        return [other for other in self.scans if other is not scan and other.reader.reads_as(scan.reader)]
+
+    def call(self) -> None:
+        """Wake the next share that has got a batch; it then calls the next one. Takes no lock.
+
+        If the threads of all shares woke up at once, most would wait for the interpreter, and look again every 5 ms.
+        """
+        with suppress(IndexError):
+            while not self.calls.popleft().is_woken():
+                pass
+
+    def call_all(self) -> None:
+        """Wake all shares that have got a batch. Takes no lock."""
+        while self.calls:
+            self.call()
+
+    def tell(self) -> None:
+        """Wake the scans that wait for another one. Called with the lock."""
+        for scan in self.scans:
+            if scan.stage is Stage.HELD:
+                scan.wake.set()
+
+
+class Share:
+    """One slice's part of a scan. ``take`` is for one thread; see ``Feed``."""
+
+    def __init__(self, sharing: Sharing, settings: StreamSettings, owed: Owed, stop: Stop) -> None:
+        self._sharing = sharing
+        self._stop = stop
+        self.settings = settings
+        self.key_slice = Slice.of(settings.key_slice)
+        self.owed = owed
+        self.scan: Scan
+        self.counters = Counters()
+        self.gaps_before = 0
+        self.has_left = False
+        self.error: BaseException | None = None
+        self._batches: deque[Batch] = deque()
+        self._idle_since: float | None = None
+        self._quiet_until = 0.0
+        self._signal: SimpleQueue[None] = SimpleQueue()
+        self.reached_us = 0
+
+    @property
+    def source(self) -> Source:
+        return self.scan.source
+
+    @property
+    def gaps(self) -> int:
+        return self.gaps_before + self.scan.source.gaps
+
+    @property
+    def since(self) -> float | None:
+        return self.scan.since
+
+    @property
+    def together(self) -> int:
+        return self.scan.width
+
+    def take(self, quiet_until: float = 0.0) -> Batch:
+        """Return the next batch; wait for it.
+
+        Raises: Stopped, or what the scan raised.
+        """
+        while True:
+            with self._sharing.lock:
+                if self._batches:
+                    self._idle_since = None
+                    batch = self._batches.popleft()
+                    self.scan.makes_room(self)
+                    return batch
+                if self.error is not None:
+                    raise self.error
+                if self._idle_since is None:
+                    self._idle_since = self.settings.clock.monotonic()
+                    self._quiet_until = quiet_until
+                    self.scan.is_asked()
+            self._stop.check()
+            try:
+                self._signal.get()
+            finally:  # also after an interrupt
+                self._sharing.call()
+
+    def put(self, batch: Batch) -> None:
+        """Add a batch. Called with the lock."""
+        last = self._batches[-1] if self._batches else None
+        if last is not None and last.rows is None:  # it says nothing that this one does not say
+            self._batches[-1] = batch = attrs.evolve(batch, must_save=batch.must_save or last.must_save)
+        else:
+            self._batches.append(batch)
+        self.owed = attrs.evolve(self.owed, done=batch.done)
+        if self._idle_since is None:
+            return
+        now = self.settings.clock.monotonic()
+        if batch.rows is None and not batch.must_save and now < self._quiet_until:
+            self._idle_since = now
+            self.reached_us = batch.done.exact_us
+            return
+        self._idle_since = None
+        self._sharing.calls.append(self)
+
+    def is_woken(self) -> bool:
+        """Wake the thread that waits for a batch; return whether it will call the next share. Takes no lock."""
+        self._signal.put(None)
+        return not self.has_left  # otherwise, it may have called before
+
+    def fail(self, error: BaseException) -> None:
+        """Raise *error* once the batches were taken. Called with the lock."""
+        self.error = error
+        self._signal.put(None)
+
+    def backlog(self, now: float) -> Backlog:
+        return Backlog(self.is_full, None if self._idle_since is None else now - self._idle_since)
+
+    @property
+    def is_full(self) -> bool:
+        return sum(batch.rows is not None for batch in self._batches) >= self.settings.prefetch
+
+    @property
+    def has_room(self) -> bool:
+        return self._idle_since is not None or len(self._batches) < self.settings.prefetch
+
+    def leave(self) -> None:
+        """Take no more. Takes no lock."""
+        self.has_left = True
+        self._signal.put(None)
+        self._sharing.call()  # this share may have been called, and will not take
+        self.scan.dismiss()
+
+    def close(self) -> None:
+        self._stop.set()
+        scan = self.scan
+        if scan.is_dismissed and scan.thread is not threading.current_thread():
+            scan.thread.join(CLOSE_TIMEOUT_S)
+
+
+class Scan:
+    """Reads for some shares, in a thread of its own.
+
+    Args:
+        doubts: a scan for several shares failed here, perhaps because of another share. Until the first step that
+            succeeds, the scan reads for *share* alone: together, they would fail again.
+    """
+
+    def __init__(
+        self, sharing: Sharing, reader: Reader, source: Source, stop: Stop, share: Share, *, doubts: bool = False
+    ) -> None:
+        self._sharing = sharing
+        self._clock = source.clock
+        self._stop = stop
+        self._shares: tuple[Share, ...] = (share,)
+        self._is_fresh = True
+        self._doubts = doubts
+        self._began = self._clock.monotonic()
+        self._held_since: float | None = None
+        self._slow: set[Share] = set()  # those that block the scan
+        self._waits_long = False  # until somebody asks for more
+        self._due = 0.0
+        self._halt_us: int | None = None
+        self._from = reader.at  # where the step began
+        self.reader = reader
+        self.source = source
+        self.stage = Stage.HELD
+        self.wake = Stop()
+        self.thread = threading.Thread(target=self._run, name="rscylla-reader", daemon=True)
+
+    @property
+    def since(self) -> float | None:
+        return self._began if self.stage is Stage.READS else None
+
+    @property
+    def width(self) -> int:
+        """For how many shares the scan reads."""
+        return len(self._shares)
+
+    @property
+    def is_dismissed(self) -> bool:
+        """Whether nobody needs the scan."""
+        return all(share.has_left for share in self._shares)
+
+    def dismiss(self) -> None:
+        """End the scan if nobody needs it. Takes no lock."""
+        if self.is_dismissed:
+            self._stop.set()
+        self.wake.set()
+
+    def makes_room(self, share: Share) -> None:
+        """*share* has taken a batch. Called with the lock."""
+        if share in self._slow and not share.is_full:
+            self._slow.discard(share)
+            if not self._slow:
+                self.wake.set()
+        elif self._waits_long:
+            self.wake.set()
+
+    def is_asked(self) -> None:
+        """A share has nothing left. Called with the lock."""
+        if self._waits_long:
+            self.wake.set()
+
+    def place(self) -> Place:
+        stage = self.stage
+        # A step counts once it is delivered: only then can the scan be taken over.
+        generation, at_us = self._from if stage is Stage.READS else self.reader.at
+        if stage is Stage.HELD and any(share.is_full for share in self._shares):
+            stage = Stage.BLOCKED  # it has not looked since its last step
+        elif self._doubts and stage in FREE:
+            stage = Stage.BLOCKED
+        return Place(generation, at_us, self.reader.width_us, stage, self._clock.monotonic() - self._began)
+
+    def _run(self) -> None:
+        try:
+            while self._await_turn():
+                self._deliver(self.reader.step_now(self._halt_us))
+        except BaseException as e:  # noqa: BLE001 - raised by take, in the consumers' threads
+            self._fail(e)
+
+    # ------------------------------------------------------------ between steps
+
+    def _await_turn(self) -> bool:
+        """Wait until the next window is to be read; return whether there is one."""
+        while True:
+            self.wake = wake = Stop()  # before the look: what changes from now on ends the wait
+            with self._sharing.lock:
+                was, wait_s = self.stage, self._look()
+                self._waits_long = wait_s == math.inf
+                if was is not self.stage and self.stage is not Stage.READS:
+                    self._sharing.tell()
+            if self.stage is Stage.ENDED:
+                return False
+            if wait_s is None:
+                return True
+            if not self._wait(wake, wait_s):
+                self._sharing.call_all()
+
+    def _wait(self, wake: Stop, seconds: float) -> bool:
+        """Wait for *wake*, but not long if shares are to be called; return whether it is set."""
+        if seconds == math.inf:
+            return wake.wait(CALL_S if self._sharing.calls else None)
+        return self._clock.wait(wake, min(seconds, CALL_S) if self._sharing.calls else seconds)
+
+    def _look(self) -> float | None:
+        """Decide what to do now: return None to read, or the seconds to wait, in ``stage``. Has the lock."""
+        if self.stage is Stage.ENDED:
+            return 0.0
+        if any(share.has_left for share in self._shares):
+            self._read_for([share for share in self._shares if not share.has_left])
+        if not self._shares:
+            self._end()
+            return 0.0
+        now = self._clock.monotonic()
+        backlogs = [share.backlog(now) for share in self._shares]
+        self._slow = slow = {share for share, b in zip(self._shares, backlogs, strict=True) if b.is_full}
+        if slow:
+            left_s = blocked_s(backlogs)
+            if left_s is None or left_s > 0:
+                self.stage = Stage.BLOCKED
+                return math.inf if left_s is None else left_s
+            self._read_for([share for share in self._shares if share not in slow])
+            for share in slow:
+                self._let_go(share)
+        if not self._doubts:
+            self._meet()
+        if not any(share.has_room for share in self._shares):
+            self.stage = Stage.IDLE
+            return math.inf
+        others = [scan.place() for scan in self._sharing.others(self)]
+        place = self.place()
+        if (self._is_fresh and self._sharing.opening) or is_awaited(place, others):
+            self._held_since = now if self._held_since is None else self._held_since
+            left_s = self._held_since + PATIENCE_S - now
+            if left_s > 0:
+                self.stage = Stage.HELD
+                return min(left_s, RECENT_S)
+        if self._due > now:
+            self.stage = Stage.POLLS
+            return self._due - now
+        self.stage = Stage.READS
+        self._from = self.reader.at
+        self._began, self._held_since = now, None
+        self._halt_us = halt_of(place, others)
+        return None
+
+    def _meet(self) -> None:
+        """Take over the scans that are at the same point."""
+        place = self.place()
+        for other in self._sharing.others(self):
+            if meet(place, other.place()):
+                self.reader.take_over(other.reader)
+                joined = other.give_up()
+                for share in joined:
+                    share.gaps_before = share.gaps - self.source.gaps
+                    share.scan = self
+                self._read_for([*self._shares, *joined])
+
+    def give_up(self) -> tuple[Share, ...]:
+        """End, and return the shares. Called with the lock, between two steps."""
+        shares, self._shares = self._shares, ()
+        self._end()
+        return shares
+
+    def _read_for(self, shares: list[Share]) -> None:
+        self._shares = tuple(shares)
+        if shares:
+            self.reader.read_for(share.key_slice for share in shares)
+
+    def _end(self) -> None:
+        self.stage = Stage.ENDED
+        self._sharing.scans.remove(self)
+        self._sharing.tell()
+        self.wake.set()
+
+    # ------------------------------------------------------------ after steps
+
+    def _deliver(self, batch: Batch) -> None:
+        """Give each share its part of *batch*, the result of a step.
+
+        If the position is still the same, the shares may have other cursors for it than the batch: that of a row.
+        """
+        shares = self._shares
+        if self.reader.at != self._from:
+            parts = self.reader.divided(batch)
+            empty = attrs.evolve(batch, events=NO_EVENTS, rows=None, after=b"")
+            new = [
+                empty if part is None else self.reader.batch_of(part, share.owed, share.counters)
+                for share in shares
+                for part in [parts.get(share.key_slice.index)]
+            ]
+            with self._sharing.lock:
+                self._doubts = False
+                for share, its in zip(shares, new, strict=True):
+                    share.put(its)
+            self._sharing.call()
+        with self._sharing.lock:
+            self._is_fresh = False
+            self.stage = Stage.HELD  # until the next look: another scan may be here, too, and take over
+            self._due = self._clock.monotonic() + self.reader.pause_s
+            self._sharing.tell()
+
+    def _fail(self, error: BaseException) -> None:
+        self._sharing.doubt()
+        with self._sharing.lock:
+            shares = [share for share in self._shares if not share.has_left]
+            for share in shares:
+                if isinstance(error, HeadReached):
+                    share.fail(HeadReached(*error.args, cursor=str(share.owed.done)))
+                elif isinstance(error, Stopped):  # those for which the scan was stopped have left
+                    self._let_go(share)
+                elif not is_resumable(error) and not self._doubts:
+                    # Each finds out by itself whether this concerns it: another share may have been promised more, or
+                    # read the streams with malformed data.
+                    self._let_go(share, doubts=True)
+                else:
+                    share.fail(error if len(shares) == 1 else _copied(error))
+            self._shares = ()
+            if self.stage is not Stage.ENDED:
+                self._end()
+
+    def _let_go(self, share: Share, *, doubts: bool = False) -> None:
+        """Let *share* go on in a scan of its own; if that fails, so does the share."""
+        try:
+            self._sharing.split(share, doubts=doubts)
+        except Exception as e:  # noqa: BLE001 - raised by take
+            share.fail(e)
+
+
+def _copied(error: BaseException) -> BaseException:
+    """Return an equal error, because each thread that raises one adds to it."""
+    try:
+        found = copy.copy(error)
+    except Exception:  # noqa: BLE001 - an error of somebody else's class
+        return error
+    found.__cause__ = error.__cause__
+    return found

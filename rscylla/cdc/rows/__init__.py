@@ -1,0 +1,1 @@
+"""From pages to events: log rows, columns, changes and events, compiled or in Python."""

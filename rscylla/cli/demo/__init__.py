@@ -1,0 +1,1 @@
+"""The command ``rscylla demo`` and its parts."""

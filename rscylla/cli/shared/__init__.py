@@ -1,0 +1,1 @@
+"""What commands share: options, connections, output, and the standard streams."""

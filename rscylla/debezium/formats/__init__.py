@@ -1,0 +1,1 @@
+"""Values as bytes: JSON, Avro, JSON Schema, and the registry of schemas."""

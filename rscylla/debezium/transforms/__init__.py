@@ -1,0 +1,1 @@
+"""Transforms of records, chains of them, and Java's regular expressions."""

@@ -1,0 +1,251 @@
+"""Undecoded pages: the protocol handler that keeps them raw, and the functions that split them into cells.
+
+The result metadata is parsed once and then recognized by comparing bytes. No row is decoded here.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import Any, cast
+
+import attrs
+from cassandra.cqltypes import BytesType, UserType, VectorType
+from cassandra.protocol import RESULT_KIND_ROWS, ProtocolHandler, ResultMessage
+
+from .._decoder import compiled
+from ..errors import MalformedData
+from ..types import Type
+
+__all__ = ["Column", "Page", "raw_handler", "split_rows", "type_of"]
+
+_INT = struct.Struct(">i")
+_HEADER = struct.Struct(">ii")
+_GLOBAL_TABLE_SPEC = 0x0001
+_HAS_MORE_PAGES = 0x0002
+_ROWS = _INT.pack(RESULT_KIND_ROWS)
+_KNOWN_FLAGS = _GLOBAL_TABLE_SPEC | _HAS_MORE_PAGES
+
+
+@attrs.frozen
+class Column:
+    """A column of a log page."""
+
+    name: str
+    type: Type
+
+
+def type_of(cql_type: Any, *, frozen: bool = False) -> Type:
+    """Return the type that a class of the driver represents. Types inside another type are frozen."""
+    args = tuple(type_of(t, frozen=True) for t in cql_type.subtypes or ())
+    if issubclass(cql_type, UserType):
+        return Type("udt", args, tuple(cql_type.fieldnames), name=cql_type.typename, frozen=frozen)
+    if issubclass(cql_type, VectorType):
+        return Type("vector", (type_of(cql_type.subtype, frozen=True),), size=cql_type.vector_size)
+    if cql_type.typename == "frozen":  # the driver has this class only for elements of vectors
+        return args[0]
+    kind = "text" if cql_type.typename == "varchar" else cql_type.typename.strip("'")
+    return Type(kind, args, frozen=frozen and kind in ("list", "set", "map"))
+
+
+@attrs.frozen(eq=False)
+class Page:
+    """One raw page: at ``offset``, ``body`` has the row count (int32), then the rows. ``state`` requests the next page.
+
+    ``columns`` is the same tuple object as long as the server's metadata stays the same.
+    """
+
+    columns: tuple[Column, ...]
+    body: bytes = attrs.field(repr=False)
+    offset: int
+    state: bytes | None
+
+    @property
+    def row_count(self) -> int:
+        return cast("int", _INT.unpack_from(self.body, self.offset)[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows, without the description of the columns, which every page has, even an empty one."""
+        return len(self.body) - self.offset - _INT.size
+
+    def cells(self, table: str, *, is_log: bool = False) -> list[tuple[bytes | None, ...]]:
+        """Return the rows as tuples of undecoded cells, None for null.
+
+        Args:
+            table: keyspace and name of the table, for an error.
+            is_log: the page is of the log of *table*.
+
+        Raises:
+            MalformedData: the page ends within a row.
+        """
+        try:
+            fast = compiled("cdc.rows")
+            if fast is not None:
+                return cast(
+                    "list[tuple[bytes | None, ...]]", fast.split_rows(self.body, self.offset, len(self.columns))
+                )
+            if _FAST:
+                with suppress(Exception):  # of whatever kind: the other parser says what is wrong
+                    return _split_fast(self)
+            return split_rows(self.body, self.offset, len(self.columns))
+        except ValueError as e:
+            raise MalformedData.of_page(table, str(e), is_log=is_log) from e
+
+
+def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
+    """Return the rows of a page, split in Python; the compiled decoder and the driver's parser give the same.
+
+    Raises:
+        ValueError: the page ends within a row.
+    """
+    end = len(body)
+    if offset + 4 > end:
+        raise ValueError(_CUT_SHORT)
+    (count,) = _INT.unpack_from(body, offset)
+    offset += 4
+    if count < 0:
+        raise ValueError(_CUT_SHORT)
+    unpack = _INT.unpack_from
+    rows = []
+    for _ in range(count):
+        row: list[bytes | None] = []
+        for _ in range(columns):
+            if offset + 4 > end:
+                raise ValueError(_CUT_SHORT)
+            (size,) = unpack(body, offset)
+            offset += 4
+            if size < 0:
+                row.append(None)
+                continue
+            if offset + size > end:
+                raise ValueError(_CUT_SHORT)
+            row.append(body[offset : offset + size])
+            offset += size
+        rows.append(tuple(row))
+    return rows
+
+
+_CUT_SHORT = "the page ends within a row"
+
+
+def _split_fast(page: Page) -> list[tuple[bytes | None, ...]]:
+    width = len(page.columns)
+    desc = _descs.get(width)
+    if desc is None:
+        desc = _descs[width] = _blob_desc(width)
+    return cast(
+        "list[tuple[bytes | None, ...]]", _ListParser().parse_rows(_BytesIOReader(page.body[page.offset :]), desc)
+    )
+
+
+_descs: dict[int, Any] = {}
+
+
+def _blob_desc(width: int) -> Any:
+    """Return the driver's description of a result of blob columns, with which its parser only splits the bytes."""
+    types = [BytesType] * width
+    names = ["c"] * width
+    return _ParseDesc(names, types, None, [None] * width, _make_deserializers(types), 4)
+
+
+def _fast_parser_agrees() -> bool:
+    """Return whether the driver's compiled parser, which is not a public interface, agrees with ours on a page."""
+    cells: list[tuple[bytes | None, ...]] = [(b"a" * 16, None, b""), (b"", b"\x00\x01", None)]
+    body = _INT.pack(2) + b"".join(_INT.pack(-1) if c is None else _INT.pack(len(c)) + c for row in cells for c in row)
+    try:
+        parsed = _ListParser().parse_rows(_BytesIOReader(body), _blob_desc(3))
+    except Exception:  # noqa: BLE001 - a changed private interface may raise anything; the Python parser still works
+        return False
+    return list(parsed) == cells == split_rows(body, 0, 3)
+
+
+try:
+    from cassandra.bytesio import BytesIOReader as _BytesIOReader
+    from cassandra.deserializers import make_deserializers as _make_deserializers
+    from cassandra.obj_parser import ListParser as _ListParser
+    from cassandra.parsing import ParseDesc as _ParseDesc
+except ImportError:
+    _FAST = False
+else:
+    _FAST = _fast_parser_agrees()
+
+
+class _RawResult(ResultMessage):  # type: ignore[misc]
+    """A RESULT message whose rows stay bytes. Each handler has its own subclass, with its own cache of metadata."""
+
+    cache: tuple[bytes, int, tuple[Column, ...]] | None = None
+
+    @classmethod
+    def page_of(cls, body: bytes, start: int) -> Page | None:
+        """Return the page that begins at *start*; None if its metadata is not that of the last one."""
+        flags, count, state, at = _head_of(body, start)
+        cache = cls.cache
+        if cache is None or flags & ~_KNOWN_FLAGS or cache[1] != count or not body.startswith(cache[0], at):
+            return None
+        return Page(cache[2], body, at + len(cache[0]), state)
+
+    def recv_results_rows(self, f: Any, protocol_version: int, user_type_map: Any, *_: Any) -> None:
+        body, start = f.getvalue(), f.tell()
+        page = self.page_of(body, start)
+        if page is None:
+            flags, count, state, at = _head_of(body, start)
+            self.recv_results_metadata(f, user_type_map)
+            columns = tuple(Column(m[2], type_of(m[3])) for m in self.column_metadata)
+            if not flags & ~_KNOWN_FLAGS:
+                type(self).cache = (body[at : f.tell()], count, columns)
+            page = Page(columns, body, f.tell(), state)
+        self.paging_state = page.state
+        self.column_names = [column.name for column in page.columns]
+        self.parsed_rows = page
+
+
+def _head_of(body: bytes, start: int) -> tuple[int, int, bytes | None, int]:
+    """Return the flags of the metadata at *start*, the number of columns, the paging state, and what follows it."""
+    flags, count = _HEADER.unpack_from(body, start)
+    at = start + _HEADER.size
+    if not flags & _HAS_MORE_PAGES:
+        return flags, count, None, at
+    (size,) = _INT.unpack_from(body, at)
+    return flags, count, body[at + 4 : at + 4 + size], at + 4 + size
+
+
+class _RawProtocolHandler(ProtocolHandler):  # type: ignore[misc]
+    result: type[_RawResult]
+
+    @classmethod
+    def encode_message(cls, msg: Any, stream_id: Any, protocol_version: Any, compressor: Any, **other: Any) -> bytes:
+        """Return the frame of a request, never compressed: most of it are stream ids, which are random."""
+        return cast("bytes", super().encode_message(msg, stream_id, protocol_version, None, **other))
+
+    @classmethod
+    def decode_page(
+        cls,
+        protocol_version: Any,
+        features: Any,
+        user_type_map: Any,
+        stream_id: Any,
+        flags: int,
+        opcode: int,
+        body: bytes,
+        *others: Any,
+    ) -> Any:
+        """Return the answer as a ``Page`` if it is nothing else; otherwise its message, as ``decode_message`` does."""
+        if not flags and opcode == ResultMessage.opcode and body.startswith(_ROWS):
+            page = cls.result.page_of(body, len(_ROWS))
+            if page is not None:
+                return page
+        return cls.decode_message(protocol_version, features, user_type_map, stream_id, flags, opcode, body, *others)
+
+
+def raw_handler() -> type:
+    """Return a new protocol handler class whose results are ``Page``s."""
+    result = type("RawResult", (_RawResult,), {})
+    return type(
+        "RawProtocolHandler",
+        (_RawProtocolHandler,),
+        {
+            "message_types_by_opcode": {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result},
+            "result": result,
+        },
+    )

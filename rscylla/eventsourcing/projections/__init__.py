@@ -1,0 +1,1 @@
+"""Projections: events applied to builds, and rebuilds beside the live one."""

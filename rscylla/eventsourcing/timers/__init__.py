@@ -1,0 +1,1 @@
+"""Durable timers, where they are kept, and the processes that set them."""

@@ -1,0 +1,106 @@
+"""How far snapshots are, as cursors, and the names under which these are kept."""
+
+from __future__ import annotations
+
+from typing import Final, Self, cast
+
+import attrs
+
+from ... import _timeuuid as tu
+from ..._slices import split_name
+from ...abc import CursorAdmin, CursorRecord, CursorStore
+from ...errors import ConfigError, InvalidCursor
+from ...event import EventID
+
+__all__ = [
+    "INCREMENTAL",
+    "INITIAL",
+    "LEAST",
+    "MOST",
+    "Position",
+    "admin_of",
+    "beginning",
+    "lane_names",
+    "position_of",
+    "snapshot_name",
+]
+
+LEAST, MOST = -(2**63), 2**63 - 1
+"""Tokens: the least, which no key has, and the last."""
+
+INITIAL, INCREMENTAL = 0, 1
+"""Kinds of snapshots."""
+
+_SUFFIX: Final = "/snapshot"
+
+
+def snapshot_name(consumer: str) -> str:
+    """Return the name under which the progress of a snapshot of *consumer* is kept.
+
+    >>> snapshot_name("demo.shop.orders"), snapshot_name("demo.shop.orders[1/4]")
+    ('demo.shop.orders/snapshot', 'demo.shop.orders/snapshot[1/4]')
+    """
+    found = split_name(consumer)
+    return f"{consumer}{_SUFFIX}" if found is None else found[1].name(f"{found[0]}{_SUFFIX}")
+
+
+def lane_names(consumer: str) -> tuple[str, str]:
+    """Return the names of both cursors of a lane, that of changes and that of snapshots, given either of them.
+
+    >>> lane_names("demo.shop.orders[1/4]") == lane_names("demo.shop.orders/snapshot[1/4]")
+    True
+    """
+    found = split_name(consumer)
+    base = (consumer if found is None else found[0]).removesuffix(_SUFFIX)
+    name = base if found is None else found[1].name(base)
+    return name, snapshot_name(name)
+
+
+@attrs.frozen
+class Position:
+    """How far a snapshot is: all partitions up to ``token`` are done. ``kind``: initial or incremental."""
+
+    generation: int
+    time_us: int
+    kind: int
+    token: int = LEAST
+
+    @classmethod
+    def parse(cls, cursor: str) -> Self:
+        """Raises ``InvalidCursor`` if the text is not the cursor of a snapshot."""
+        found = EventID.parse(cursor)
+        if not found.is_row or any(found.stream_id[8:]) or found.seq not in (INITIAL, INCREMENTAL):
+            raise InvalidCursor("the saved cursor is not that of a snapshot; check the name of the consumer")
+        token = int.from_bytes(found.stream_id[:8], "big") + LEAST
+        return cls(found.generation, found.exact_us, found.seq, token)
+
+    @property
+    def is_done(self) -> bool:
+        # No partition has this token: rows of the last one leave the position below it.
+        return self.token == MOST
+
+    def at(self, token: int) -> str:
+        raw = (token - LEAST).to_bytes(8, "big") + bytes(8)
+        return str(EventID.row(self.generation, raw, tu.min_timeuuid(self.time_us).bytes, self.kind))
+
+    def __str__(self) -> str:
+        return self.at(self.token)
+
+
+def beginning(head: str, kind: int) -> Position:
+    found = EventID.parse(head)
+    return Position(found.generation, found.exact_us, kind)
+
+
+def position_of(record: CursorRecord | None) -> Position | None:
+    return None if record is None or not record.cursor else Position.parse(record.cursor)
+
+
+def admin_of(store: CursorStore) -> CursorAdmin:
+    lacking = [name for name in ("find_cursor", "list_cursors", "reset_cursor") if not hasattr(store, name)]
+    if lacking:
+        raise ConfigError(
+            f"{type(store).__name__} has no {', '.join(lacking)}; snapshots need a store that implements "
+            "rscylla.abc.CursorAdmin"
+        )
+    return cast("CursorAdmin", store)

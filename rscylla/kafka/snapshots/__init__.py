@@ -1,0 +1,1 @@
+"""Rows of base tables as records, before their changes or beside them."""

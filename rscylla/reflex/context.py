@@ -1,0 +1,142 @@
+"""``Run``: one run of a spec, which its consumer receives with each event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import attrs
+
+from ..abc import CursorStore, Fate, StreamClient, saver_of
+from ..clock import Clock, InnerStop, Stop, SystemClock, fenced
+from ..errors import Stopped
+from ..event import Event
+from .fate import NO_FATE
+from .spec import Spec
+from .telemetry.logs import log_context
+from .telemetry.metrics import ConsumerSeries
+
+__all__ = ["Failure", "Run"]
+
+
+@attrs.frozen
+class Failure:
+    """Why a consumer ended its run, at which stage and event."""
+
+    error: BaseException
+    stage: str
+    event: Event | None
+
+
+@attrs.define(eq=False)
+class Run:
+    """One run of a consumer; see ``rscylla.abc.Run``. Thread-safe.
+
+    ``rscylla.Run("billing")`` is a run without a spec, for code that calls a consumer directly, such as a test: nothing
+    stops it, and ``commit`` saves no cursor.
+    """
+
+    consumer: str
+    source: str = ""
+    stop: Stop = attrs.field(factory=Stop)
+    clock: Clock = attrs.field(factory=SystemClock)
+    fate: Fate = NO_FATE
+    series: ConsumerSeries = attrs.field()
+    store: CursorStore | None = None
+    event: Event | None = None
+    stage: str = "reset"
+    begun: bool = False
+    whole: str = attrs.field(kw_only=True)
+    key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True)
+    client: StreamClient | None = None
+    _failures: list[Failure] = attrs.field(factory=list)
+    save_after: Callable[[str, Event], None] = attrs.field()
+
+    @whole.default
+    def _whole(self) -> str:
+        return self.consumer
+
+    @series.default
+    def _series_of_its_own(self) -> ConsumerSeries:
+        return ConsumerSeries(self.consumer)
+
+    @save_after.default
+    def _saver(self) -> Callable[[str, Event], None]:
+        return (lambda _consumer, _event: None) if self.store is None else saver_of(self.store)
+
+    @classmethod
+    def of(cls, spec: Spec, stop: Stop) -> Run:
+        """Return a run of *spec* that *stop* ends. Its ``end`` must be called."""
+        inner = InnerStop(stop)
+        given = spec.name, spec.source, inner, spec.clock, spec.fate, spec.series, spec.store
+        return cls(*given, whole=spec.whole, key_slice=spec.key_slice)
+
+    def end(self) -> None:
+        """Detach from the caller's stop, and set the run's own, so that nothing waits for this run any more."""
+        if isinstance(self.stop, InnerStop):
+            self.stop.forget()
+        self.stop.set()
+
+    @property
+    def tempt(self) -> Callable[..., None]:
+        """``Fate.tempt`` itself: it reads the module of its caller, which a method around it would replace."""
+        return self.fate.tempt
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure that the consumer reported, or None. Later ones are taken as its consequences."""
+        return self._failures[0] if self._failures else None
+
+    def commit(self, cursor: str | Event) -> None:
+        """Save *cursor*, or the one right after an event, for the consumer, and raise the errors of the store."""
+        if self.fate is not NO_FATE:
+            self.fate.tempt("before_set_cursor")
+        if not isinstance(cursor, str):
+            self.save_after(self.consumer, cursor)
+        elif self.store is not None:
+            self.store.set_cursor(self.consumer, cursor)
+        if self.series.is_failing:
+            self.series.moved()
+
+    def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
+        """End the run with *error*; the first one counts."""
+        self._failures.append(Failure(error, stage, event))
+        self.stop.set()
+
+    @contextmanager
+    def handling(self, event: Event) -> Iterator[Run]:
+        """Show that this thread works on *event*; yield the run with this event, for the consumer and for logs."""
+        # A copy, because threads of one run work on different events; failures and the stop are shared.
+        run = attrs.evolve(self, event=event)
+        activity = self.series.activity
+        with log_context(run), fenced(self.stop):
+            activity.begin(self.clock, event)
+            try:
+                yield run
+            finally:
+                activity.end()
+
+    def waiting(self, why: str = "") -> AbstractContextManager[None]:
+        """Show that this thread waits on purpose, so that it does not seem to hang. *why* appears in health checks."""
+        return self.series.activity.waiting(why)
+
+    def pause(self, seconds: float, why: str = "") -> None:
+        """Wait *seconds* by the run's clock. Raises ``Stopped`` if the run must end first."""
+        with self.waiting(why):
+            if self.clock.wait(self.stop, seconds):
+                raise Stopped
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Add to the counter *what* of the consumer's metrics."""
+        self.series.count(what, times)
+
+    def attempt_failed(self, event: Event) -> None:
+        """Count a failed attempt at *event*, for metrics and health checks."""
+        self.series.event_failed(event.id)
+
+    def show(self, what: str, value: Callable[[], float] | None) -> None:
+        """Show the gauge *what* in the consumer's metrics; None removes it."""
+        self.series.show(what, value)
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.consumer!r}>"

@@ -1,0 +1,1 @@
+"""Loops over windows: ``windows``, and tables that are kept up to date, one or many."""

@@ -1,0 +1,171 @@
+"""``windows``: the changes of a table as complete windows, each a DataFrame, with the cursor of a service.
+
+The driver only plans: the executors read the rows of a window when an action needs them. The cursor is that of
+``rscylla.run``, so a consumer can move from a service to Spark and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ... import _timeuuid as tu
+from ...abc import BatchProgress, CursorStore
+from ...cdc.log.source import OnExpired, Source
+from ...cdc.planned import Window, WindowLoop, WindowPlan
+from ...cdc.stream import Stream
+from ...clock import Stop
+from ...errors import ConfigError
+from ...options import StreamOption
+from ..session.failures import spark_errors
+from ..source.optionnames import known_as
+from ..source.source import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Window", "Windows", "read_options", "windows"]
+
+_MICROSECOND = timedelta(microseconds=1)
+
+_OWN_OPTIONS = frozenset(("keyspace", "table", "lag", "mode", "startingposition", "endingposition"))
+
+
+class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
+    """The result of ``windows``: an iterator for one thread, and a context manager that closes it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        store: CursorStore,
+        name: str,
+        plan: WindowPlan,
+        read: Mapping[str, str],
+    ) -> None:
+        self._spark = spark
+        self._read = dict(read)
+        if plan.on_expired == "oldest" and "failondataloss" not in {known_as(name) for name in read}:
+            self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
+        super().__init__(source, store, name, plan)
+
+    def _shown(self, window: Window) -> tuple[Window, DataFrame]:
+        reader = self._spark.read.format(NAME).options(**self._read)
+        reader = reader.option("startingPosition", window.start).option("endingPosition", tu.format_time(window.end_us))
+        with spark_errors():
+            return window, reader.load()
+
+    def _rows_of(self, shown: tuple[Window, DataFrame]) -> int:
+        with spark_errors():
+            rows: int = shown[1].count()
+        return rows
+
+
+def windows(
+    spark: SparkSession,
+    stream: Stream,
+    store: CursorStore,
+    name: str,
+    *options: StreamOption,
+    mode: str = "changes",
+    read: Mapping[str, str] | None = None,
+    shortest: timedelta = timedelta(seconds=10),
+    longest: timedelta = timedelta(hours=1),
+    max_rows: int | None = None,
+    on_expired: OnExpired = "raise",
+    stop: Stop | None = None,
+    on_done: Callable[[BatchProgress], None] | None = None,
+) -> Windows:
+    """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
+
+    ::
+
+        orders = ParquetTable(spark, "/data/orders")
+        for window, changes in windows(spark, stream, store, "lake", StreamLag(seconds=30), StreamToHead()):
+            apply_changes(changes, orders, window=window)
+
+    The cursor moves to the end of a window when the loop requests the next one, that is, when the loop body ends
+    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and its
+    rows are delivered again; if the window is done, call ``save()`` on the iterator before a ``break``. The window then
+    begins at the same ``window.start``, but may end elsewhere, because the head has moved. The body must be idempotent,
+    as the sinks of this package are: let it replace what it has of the same ``window.start_name``. A window never spans
+    two generations of streams. Its rows are those whose write times are in the window.
+
+    A window that begins at a row cursor of a service contains the rows after that row. The saved cursor is then a
+    point, from which a service can continue. With ``StreamToHead``, the loop ends at the head as of the time when the
+    last window was planned; with ``StreamUntil``, it ends at that time; otherwise, it waits at the head for more
+    changes.
+
+    Args:
+        stream: of ``NewStream``; its session is used to plan, and to find contact points for the executors.
+        store: the store of the cursor. Only the driver writes to it.
+        options: options of a stream; ``StreamLag`` is required.
+        mode: mode of the data source: ``changes``, ``log``, or ``events``.
+        read: more options of the data source: login, TLS, and contact points for the executors.
+        shortest: minimum length of a window at the head, because each window costs a few Spark jobs.
+        longest: maximum length of a window.
+        max_rows: maximum number of rows in a window. The rows are counted first, so they are read once more.
+        on_expired: what to do if the cursor is older than the log's TTL: ``"raise"``, or continue at the ``"oldest"``
+            row.
+        stop: ends the loop after the current window.
+        on_done: called with the progress of each window after its cursor was saved, such as
+            ``QueryMetrics().metrics``. An error in it ends the loop; the window is not delivered again.
+
+    Raises:
+        MissingLag, ConfigError: an option is missing or invalid.
+        TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, SourceError: as for a stream, also during iteration.
+        RscyllaError: during iteration: Spark failed to plan or count a window; see ``spark_errors``.
+    """
+    plan = WindowPlan.of(
+        stream,
+        name,
+        options,
+        shortest=shortest,
+        longest=longest,
+        max_rows=max_rows,
+        on_expired=on_expired,
+        stop=stop,
+        on_done=on_done,
+    )
+    source = stream.describe()
+    settings = read_options(stream, source, plan.lag, mode, read or {})
+    return Windows(spark, source, store, name, plan, settings)
+
+
+def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return options of the data source for the table of *stream*: from its session, and from *given*.
+
+    Raises:
+        ConfigError: *given* has an option that follows from the stream, or lacks one that a session does not reveal,
+            such as a password.
+    """
+    own = [key for key in given if known_as(key) in _OWN_OPTIONS]
+    if own:
+        raise ConfigError(f"read= must not contain {own[0]!r}, which follows from the stream")
+    lower = {known_as(key) for key in given}
+    cluster = source.session.session.cluster
+    found = {"keyspace": stream.keyspace, "table": stream.table, "mode": mode}
+    found["lag"] = f"{lag // _MICROSECOND} us"
+    if "consistency" not in lower:
+        found["consistency"] = stream.consistency
+    if "contactpoints" not in lower:
+        found["contactPoints"] = ",".join(_address(host) for host in source.session.hosts())
+        found["port"] = str(cluster.port)
+    if cluster.auth_provider is not None and not lower & {"username", "credentialsfile"}:
+        raise ConfigError(
+            "the stream's session logs in, so executors must, too: pass read={'username': ..., 'passwordEnv': ...}"
+        )
+    if cluster.ssl_context is not None:
+        if "tlsca" not in lower:
+            raise ConfigError("the stream's session uses TLS, so executors must, too: pass read={'tlsCa': ...}")
+        if not cluster.ssl_context.check_hostname and "tlscheckhostname" not in lower:
+            found["tlsCheckHostname"] = "false"
+    return {**found, **given}
+
+
+def _address(host: object) -> str:
+    """Return the address of a node as host:port; IPv6 in brackets."""
+    endpoint = host.endpoint  # type: ignore[attr-defined]
+    address, port = str(endpoint.address), int(endpoint.port)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,1 @@
+"""Sessions: with the cluster, with Spark, and what Spark shows of its work."""

@@ -1,0 +1,1 @@
+"""The data source ``scylla-cdc``: options, offsets, plans, and reads."""

@@ -1,0 +1,130 @@
+"""Runs in the executors: reads one span and yields Arrow batches of the schema that Spark has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import attrs
+
+from ..._timeuuid import datetime_of
+from ...cdc.arrow import spanbatches
+from ...cdc.arrow.batches import ChangeView, EventView, LogView, Mode
+from ...cdc.log.clocks import NodeClocks
+from ...cdc.log.source import check_log, streams_of
+from ...cdc.log.table import LoggedTable, reread_table, telling_if_gone
+from ...cdc.log.topology import Generation
+from ...cdc.read.scan import Limits
+from ...cdc.read.span import Span, SpanReader, SpanShare
+from ...cdc.rows.rows import Layout
+from ...clock import Clock, Stop, SystemClock
+from ...driver.session import ReadSession
+from ...errors import CursorExpired, TableChanged
+from ...types import Digits
+from ..session.session import session_for, topology_of
+from .options import Connection
+from .shape import columns_in
+from .versions import arrow_schema
+
+__all__ = ["SpanRead", "check_schema"]
+
+_MISFIT = (
+    "the schema of the DataFrame; the table was changed, or .schema(...) does not match it; load the DataFrame again "
+    "without a schema"
+)
+
+
+@attrs.frozen
+class SpanRead:
+    """How to read spans. Can be pickled; contains a password only if the user set the option.
+
+    ``schema``: the ``StructType`` of the batches.
+    """
+
+    connection: Connection
+    mode: Mode
+    schema: Any
+    page_size: int
+    keep_dollar: bool
+    digits: Mapping[str, Digits] = attrs.field(factory=dict)
+    strict: bool = False
+    """Whether changes of columns that *schema* lacks are errors."""
+
+    def batches(self, span: Span | SpanShare) -> Iterator[Any]:
+        """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+            CursorExpired: rows that were promised may have expired since the plan.
+            SchemaChanged, SourceError: as for ``span_batches``.
+        """
+        session, table = session_for(self.connection), span.table
+        with telling_if_gone(lambda: reread_table(session, table)):
+            yield from self._batches(session, span)
+
+    def _batches(self, session: ReadSession, span: Span | SpanShare) -> Iterator[Any]:
+        clock, stop = SystemClock(), Stop()
+        if isinstance(span, SpanShare):
+            topology = topology_of(self.connection, span.table.keyspace, span.table.name)
+            span = span.of(streams_of(topology, Generation(span.window.generation), clock, stop))
+        limits = Limits(page_size=self.page_size)
+        reader = SpanReader(session, span, clock=clock, limits=limits, stop=stop)
+        schema = arrow_schema(self.schema)
+        try:
+            yield from spanbatches.span_batches(
+                reader,
+                span,
+                self.mode,
+                schema,
+                keep_dollar=self.keep_dollar,
+                digits=self.digits,
+                misfit=_MISFIT,
+                strict=self.strict,
+                columns=columns_in(self.schema),
+                on_lost_keys=_refuse_lost_keys,
+            )
+            _check_kept(session, reader, span, clock, stop)
+        finally:
+            stop.set()  # Spark may stop reading early
+
+
+def _check_kept(session: ReadSession, reader: SpanReader, span: Span, clock: Clock, stop: Stop) -> None:
+    """Check that what *reader* has read is of the log of *span*, and that its rows had not expired. Blocks on a query.
+
+    Raises:
+        CursorExpired: promised rows may have expired before they were read.
+        TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``check_log``.
+    """
+    promise = span.promise
+    ahead_us = 0 if promise is None else promise.ahead_us
+    lost = reader.lost(lambda: check_log(session, span.table, clock, stop) + ahead_us)
+    if promise is None or lost is None:
+        return
+    # The node that was asked may itself be the fastest, so all are asked; rarely, as this takes a query for each.
+    clocks = NodeClocks(session, clock)
+    clocks.sample()
+    if clocks.skew_us and len(clocks.skew_us) == len(session.hosts()):
+        lost = reader.lost(clocks.fastest_us)
+        if lost is None:
+            return
+    raise CursorExpired(
+        f"{promise.told(span.table, lost)}, because they expired before an executor read them; read them sooner or "
+        "with more executors, start later, or set the option failOnDataLoss to false to read the remaining rows",
+        gap_from=datetime_of(lost.start_us),
+        gap_to=datetime_of(lost.end_us),
+    )
+
+
+def _refuse_lost_keys(table: LoggedTable) -> NoReturn:
+    raise TableChanged(
+        f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
+    )
+
+
+def check_schema(layout: Layout, view: LogView | ChangeView | EventView, schema: Any) -> None:
+    """Check that *view*, of *layout*, has the columns of *schema*, a ``StructType``.
+
+    Raises:
+        ConfigError: a column is missing, is another one, or has another type.
+    """
+    spanbatches.check_schema(layout, view, arrow_schema(schema), _MISFIT, columns_in(schema))

@@ -1,0 +1,94 @@
+"""Errors of the driver as this library's own."""
+
+from __future__ import annotations
+
+import pickle
+
+import cassandra
+import pytest
+from cassandra import cluster, connection, protocol
+
+import rscylla
+from rscylla.driver.errors import DRIVER_ERRORS, took_too_long, translate
+
+NODE = "127.0.0.1:9042"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (cassandra.AuthenticationFailed("no"), rscylla.AuthenticationFailed),
+        (protocol.BadCredentials(0x0100, "Bad credentials", None), rscylla.AuthenticationFailed),
+        (cluster.NoHostAvailable("none", {NODE: cassandra.AuthenticationFailed("no")}), rscylla.AuthenticationFailed),
+        (cluster.NoHostAvailable("none", {NODE: OSError("refused")}), rscylla.ConnectionFailed),
+        (cluster.NoHostAvailable("none", []), rscylla.ConnectionFailed),
+        (cassandra.UnresolvableContactPoints({}), rscylla.ConnectionFailed),
+        (connection.ConnectionShutdown("closed"), rscylla.ConnectionFailed),
+        (ConnectionResetError(104, "reset by peer"), rscylla.ConnectionFailed),
+        (cassandra.Unauthorized("no SELECT permission"), rscylla.QueryFailed),
+        (cassandra.InvalidRequest("unconfigured table t"), rscylla.QueryFailed),
+        (cassandra.ConfigurationException("no such strategy"), rscylla.QueryFailed),
+        (cassandra.FunctionFailure("failed", "ks", "f", []), rscylla.QueryFailed),
+        (protocol.SyntaxException(0x2000, "line 1:7", None), rscylla.QueryFailed),
+        (protocol.NotSupportedError("protocol version 2"), rscylla.QueryFailed),
+        (cassandra.OperationTimedOut(), rscylla.QueryTimeout),
+        (cassandra.ReadTimeout("slow"), rscylla.QueryTimeout),
+        (cassandra.WriteFailure("failed"), rscylla.QueryTimeout),
+        (cassandra.Unavailable("one of three"), rscylla.QueryTimeout),
+        (cassandra.RateLimitReached(op_type=cassandra.OperationType.Read), rscylla.QueryTimeout),
+        (protocol.OverloadedErrorMessage(0x1001, "busy", None), rscylla.QueryTimeout),
+        (protocol.ServerError(0x0000, "told to fail", None), rscylla.QueryTimeout),
+        (connection.ProtocolError("bad frame"), rscylla.SourceError),
+        (cassandra.DriverException("other"), rscylla.SourceError),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
+)
+def test_each_error_has_its_class(error: Exception, expected: type[rscylla.RscyllaError]) -> None:
+    assert isinstance(error, DRIVER_ERRORS)
+    ours = translate(error, "reading ks.t")
+    assert type(ours) is expected
+    assert str(ours).startswith("reading ks.t: ")
+    assert "\n" not in str(ours)
+    assert str(pickle.loads(pickle.dumps(ours))) == str(ours)
+
+
+def test_an_error_of_this_library_stays_what_it_is() -> None:
+    error = rscylla.CDCDisabled("ks.t")
+    assert translate(error, "reading ks.t") is error
+
+
+def test_an_unauthorized_error_names_the_permission_to_grant() -> None:
+    error = cassandra.Unauthorized("no MODIFY  on\n<table ks.t>")
+    assert str(translate(error, "writing to ks.t", grant="MODIFY on the target table")) == (
+        "writing to ks.t: the user has no permission (no MODIFY on <table ks.t>); grant MODIFY on the target table"
+    )
+
+
+def test_what_the_nodes_said_is_said_once() -> None:
+    error = cluster.NoHostAvailable("none", {"a": OSError("refused"), "b": OSError("refused"), "c": OSError()})
+    assert str(translate(error, "connecting", hint="is this a TLS port?")) == (
+        "connecting: no node answered (OSError; refused); is this a TLS port?"
+    )
+
+
+def test_a_query_that_was_refused_did_not_take_too_long() -> None:
+    assert took_too_long(cassandra.OperationTimedOut())
+    assert took_too_long(cassandra.ReadTimeout("slow"))
+    assert not took_too_long(cassandra.Unavailable("one of three"))
+
+
+def test_the_words_of_a_refusal_may_be_left_out() -> None:
+    error = translate(cassandra.InvalidRequest("secret value"), "saving", quote=False)
+    assert str(error) == "saving: the cluster refused the statement (InvalidRequest); the cause says why"
+
+
+def test_a_value_that_reads_like_a_refused_password_is_none() -> None:
+    error = cassandra.InvalidRequest("Invalid value 'Bad credentials' for column v")
+    assert type(translate(error, "saving")) is rscylla.QueryFailed
+
+
+def test_nodes_without_an_error_are_not_listed_as_failed() -> None:
+    error = cluster.NoHostAvailable("Unable to connect to any servers", ["127.0.0.1"])
+    ours = translate(error, "connecting")
+    assert type(ours) is rscylla.ConnectionFailed
+    assert "no node answered (('Unable to connect to any servers', ['127.0.0.1']))" in str(ours)
