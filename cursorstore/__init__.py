@@ -2,6 +2,7 @@
 
 import logging
 
+from .checks import process_name
 from .cursors.buffered import BufferedCursorStore
 from .cursors.codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .cursors.memory import MemoryCursorStore
@@ -11,6 +12,7 @@ from .cursors.scylla import ScyllaCursorStore
 from .groups.admin import abort_reslice, drain_member, find_group, list_groups, reslice_group
 from .groups.group import MemoryMembership, ScyllaMembership
 from .groups.memory import MemoryGroupTable
+from .groups.rows import GroupRows
 from .groups.table import ScyllaGroupTable
 from .leases.lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .letters.deadletters import MemoryDeadLetters, ScyllaDeadLetters
@@ -33,6 +35,7 @@ __all__ = [
     "BufferedCursorStore",
     "CursorCodec",
     "EventCursorCodec",
+    "GroupRows",
     "IntCursorCodec",
     "LeaseRecord",
     "MemoryCursorStore",
@@ -55,6 +58,7 @@ __all__ = [
     "letter_schema_cql",
     "list_groups",
     "list_leases",
+    "process_name",
     "reslice_cursors",
     "reslice_group",
     "schema_cql",

@@ -11,12 +11,16 @@ import cassandra
 from cassandra import ConsistencyLevel
 
 from rscylla._retry import retry
-from rscylla.driver.errors import DRIVER_ERRORS, translate
+from rscylla.driver import DRIVER_ERRORS, translate
 from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, RscyllaError, TableNotFound
 
 from .schema import TableKind, qualified
 
-__all__ = ["StoreTable", "values_of"]
+__all__ = [
+    "StoreTable",
+    "TableKind",
+    "values_of",
+]
 
 # The level of the Paxos rounds, which must span the same data centers as plain reads and writes.
 _SERIAL = {

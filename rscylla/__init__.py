@@ -11,16 +11,12 @@ import logging as _logging
 import typing as _typing
 
 from ._letters import DeadLetter, KeptChange, KeptEvent
-from .cdc.arrow_windows import ArrowRows, ArrowWindows, windows_as_arrow
-from .cdc.read.scan import Limits
-from .cdc.rows.changes import Bound, Change, ChangeBatch, KeyRange
-from .cdc.rows.columns import ColumnChange, ColumnState
-from .cdc.rows.events import ChangeEvent
-from .cdc.stream import GetCursor, NewStream, Stream
+from .cdc import ArrowRows, ArrowWindows, GetCursor, NewStream, Stream, windows_as_arrow
+from .cdc.read import Limits
+from .cdc.rows import Bound, Change, ChangeBatch, ChangeEvent, ColumnChange, ColumnState, KeyRange
 from .clock import Clock, Stop, SystemClock
-from .doctor.facts import diagnose
-from .doctor.judges import Finding
-from .driver.session import Session, connect
+from .doctor import Finding, diagnose
+from .driver import Session, connect
 from .errors import (
     AuthenticationFailed,
     CannotReplicate,
@@ -92,7 +88,7 @@ from .reflex import (
     windows,
 )
 from .service import Group, Restarts, Service, group_lanes
-from .types.json import dumps as to_json
+from .types import dumps as to_json
 
 __all__ = [
     "NO_FATE",

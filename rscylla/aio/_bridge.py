@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from ..abc import Resetter, Run, RunAware, Stopper
 from ..event import Event
-from ..reflex.inflight import LOOK_AGAIN_S, Entry, Prefix
-from ..reflex.telemetry.metrics import ConsumerSeries
+from ..reflex import LOOK_AGAIN_S, ConsumerSeries, Entry, Prefix
 
 __all__ = ["Bridge"]
 

@@ -15,8 +15,7 @@ from ..clock import Clock, InnerStop, Stop, SystemClock
 from ..errors import ConfigError, HeadReached, Stopped
 from ..event import Event
 from ..options import StreamOption
-from ..reflex import Spec, metrics_for
-from ..reflex.telemetry.metrics import ConsumerSeries, Consuming
+from ..reflex import ConsumerSeries, Consuming, Spec, metrics_for
 from ._bridge import BUFFER, Bridge
 from ._run import in_thread
 

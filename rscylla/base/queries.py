@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from ..cdc.log.table import BaseColumn, Table
+from ..cdc.log import BaseColumn, Table
 from ..types import Type, quote_name
 
 __all__ = ["Selected", "equal", "select_by_key", "select_range", "token_of", "token_range", "with_times"]

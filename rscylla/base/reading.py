@@ -9,9 +9,7 @@ from typing import Any
 
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop
-from ..driver.errors import translate
-from ..driver.pages import Page
-from ..driver.session import ReadSession, ReadStatement
+from ..driver import Page, ReadSession, ReadStatement, translate
 
 __all__ = ["ATTEMPTS", "BACKOFF", "pages"]
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..cdc.log.table import Table, read_base_table
+from ..cdc.log import Table, read_base_table
 from ..clock import Clock, Stop, SystemClock
-from ..driver.session import ReadSession, Session, consistency_named
+from ..driver import ReadSession, Session, consistency_named
 from ..errors import ConfigError, MalformedData, TableNotFound
 from ..types import Decoder, Type, decoder_for, quote_name
 from .queries import select_range, token_of

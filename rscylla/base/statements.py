@@ -26,8 +26,8 @@ from typing import Final
 import attrs
 
 from .. import _timeuuid as tu
-from ..cdc.log.table import Table
-from ..cdc.rows.rows import Cells, Layout, ValueColumn
+from ..cdc.log import Table
+from ..cdc.rows import Cells, Layout, ValueColumn
 from ..errors import CannotReplicate
 from ..event import Operation
 from ..types import collection_cells, quote_name, sample_of, sized_cells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..cdc.log.table import BaseColumn, Table
+from ..cdc.log import BaseColumn, Table
 from ..errors import CannotReplicate
 
 __all__ = ["check_columns"]

@@ -13,8 +13,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop
-from ..driver.errors import translate
-from ..driver.session import Session, consistency_named
+from ..driver import Session, consistency_named, translate
 from .statements import UNSET, Write
 
 __all__ = ["Target"]

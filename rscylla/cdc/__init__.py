@@ -21,3 +21,21 @@ driver, pages               the doors to ``cassandra``: sessions and queries, un
 lookup                      the current row of an event
 doctor, checkup             findings about a table's log, and the queries for their facts
 """
+
+from .arrow_windows import ArrowRows, ArrowWindows, windows_as_arrow
+from .client import Client
+from .planned import Window, WindowLoop, WindowPlan
+from .stream import GetCursor, NewStream, Stream
+
+__all__ = [
+    "ArrowRows",
+    "ArrowWindows",
+    "Client",
+    "GetCursor",
+    "NewStream",
+    "Stream",
+    "Window",
+    "WindowLoop",
+    "WindowPlan",
+    "windows_as_arrow",
+]

@@ -16,18 +16,14 @@ from ..errors import ConfigError
 from ..event import EventID
 from ..options import StreamOption
 from ..types import Digits
-from .log.source import OnExpired, Source
-from .log.table import telling_if_gone
-from .log.topology import Generation
-from .log.walk import LogWindow
+from .log import Generation, LogWindow, OnExpired, Source, telling_if_gone
 from .planned import Window, WindowLoop, WindowPlan
-from .read.scan import Limits
-from .read.span import Span, SpanReader
-from .rows.rows import Layout, Layouts
+from .read import Limits, Span, SpanReader
+from .rows import Layout, Layouts
 from .stream import Stream
 
 if TYPE_CHECKING:
-    from .arrow.batches import Mode
+    from .arrow import Mode
 
 __all__ = ["ArrowRows", "ArrowWindows", "windows_as_arrow"]
 
@@ -145,8 +141,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         """
         import pyarrow as pa
 
-        from .arrow.batches import view_for
-        from .arrow.spanbatches import statement_of
+        from .arrow import statement_of, view_for
 
         source = self._source
         names = self._columns
@@ -171,7 +166,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
 
     def _batches(self, window: Window, schema: Any, layout: Layout) -> Iterator[Any]:
         """Yield the batches of *window*, then check that the log has kept all of them until now."""
-        from .arrow.spanbatches import columns_of, span_batches
+        from .arrow import columns_of, span_batches
 
         source, follower = self._source, self._follower
         start = EventID.parse(window.start)
@@ -260,7 +255,7 @@ def windows_as_arrow(
         MalformedData: while rows are read: a cell has no value of its type.
     """
     try:
-        from .arrow.spanbatches import span_batches  # noqa: F401 - tried
+        from .arrow import span_batches  # noqa: F401 - tried
     except ImportError as e:
         raise ConfigError("windows_as_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
     plan = WindowPlan.of(

@@ -16,10 +16,9 @@ from ..abc import StreamStatus
 from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
-from .log.source import Source
-from .read.reader import Batch, Reader
-from .read.settings import StreamSettings
-from .rows.events import NO_EVENTS, ChangeEvent, Counters
+from .log import Source
+from .read import Batch, Reader, StreamSettings
+from .rows import NO_EVENTS, ChangeEvent, Counters
 from .window import EventWindow
 
 __all__ = ["Client", "Direct", "Feed", "ReadAhead"]

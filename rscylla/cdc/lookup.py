@@ -14,13 +14,12 @@ import attrs
 from .._integers import parse_int
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop
-from ..driver.pages import Page
-from ..driver.session import ReadSession, ReadStatement
+from ..driver import Page, ReadSession, ReadStatement
 from ..errors import ConfigError, IncompleteKey, MalformedData, QueryFailed
 from ..event import Event
 from ..types import Decoder, Encoder, Type, decoder_for, encoder_for, native, quote_name
-from .log.table import BaseColumn, LoggedTable, read_table
-from .rows.events import ChangeEvent
+from .log import BaseColumn, LoggedTable, read_table
+from .rows import ChangeEvent
 
 __all__ = ["BaseRows"]
 

@@ -21,10 +21,8 @@ from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
-from .log.source import OnExpired, Source
-from .log.topology import Generation
-from .log.walk import Read, Switch, Wait, Walk, Width
-from .read.follow import Follower
+from .log import Generation, OnExpired, Read, Source, Switch, Wait, Walk, Width
+from .read import Follower
 from .stream import Stream
 
 __all__ = ["Window", "WindowLoop", "WindowPlan"]

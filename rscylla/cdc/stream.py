@@ -10,18 +10,16 @@ from typing import Any
 import attrs
 
 from ..clock import Stop
-from ..driver.session import ReadSession, Session, consistency_named
+from ..driver import ReadSession, Session, consistency_named
 from ..errors import CDCDisabled, MissingLag, TableNotFound
 from ..event import Event
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ..types import quote_name
 from .client import Client, Direct, Feed, ReadAhead
-from .log.source import Source
+from .log import Source
 from .lookup import BaseRows
-from .read.reader import Batch, Reader
-from .read.settings import StreamSettings
-from .read.shared import Sharing
-from .rows.events import NO_EVENTS
+from .read import Batch, Reader, Sharing, StreamSettings
+from .rows import NO_EVENTS
 
 __all__ = ["GetCursor", "NewStream", "Stream"]
 

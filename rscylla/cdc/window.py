@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, overload
 
 from ..errors import ConfigError
-from .rows.events import ChangeEvent
-from .rows.rows import LogRows
+from .rows import ChangeEvent, LogRows
 
 __all__ = ["EventWindow"]
 
@@ -54,7 +53,7 @@ class EventWindow(Sequence[ChangeEvent]):
         A table that was altered within the window is such a case.
         """
         try:
-            from .arrow.batches import table_of
+            from .arrow import table_of
         except ImportError as e:
             raise ConfigError("to_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
         return table_of(mode, self._rows, self._events[0].order_key[0], self._after, joined=self._joined)

@@ -33,8 +33,7 @@ from .shared.output import json_line, moment, table
 from .shared.standard import say, write
 
 if TYPE_CHECKING:
-    from rscylla.kafka import Properties
-    from rscylla.kafka.cursors.offsets import Takeover
+    from rscylla.kafka import Properties, Takeover
 
 __all__ = ["app"]
 
@@ -137,7 +136,7 @@ def import_offsets(
     again, because the connector has an offset for each vnode and the cursor is the lowest of them.
     """
     try:
-        from rscylla.kafka.cursors.offsets import offsets_of, read_file, read_topic, take_over
+        from rscylla.kafka import offsets_of, read_file, read_topic, take_over
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     properties = connector.read()
@@ -211,7 +210,7 @@ def snapshot(
     minute. `rscylla cursor list` shows how far the snapshot is, under the name that this command prints.
     """
     try:
-        from rscylla.kafka.snapshots.snapshot import request
+        from rscylla.kafka import request
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     of = parse_table(name)
@@ -233,7 +232,7 @@ def _client(properties: Properties | None, given: list[str]) -> dict[str, Any]:
     wrong = next((text for text in given if "=" not in text.strip("=")), None)
     found: dict[str, Any] = {}
     if properties is not None:
-        from rscylla.kafka.config.client import producer_config
+        from rscylla.kafka import producer_config
 
         of_connection = ("bootstrap.", "security.", "sasl.", "ssl.", "client.")
         config, _ = producer_config(properties)

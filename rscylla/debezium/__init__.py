@@ -10,15 +10,17 @@
 All of it is pure but ``registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
 """
 
-from ..types.connect import Field, Schema
+from ..types import Field, Schema
+from .direct import direct
 from .emitter import Emitter, RowReader
 from .formats.avro import avro_encoder, avro_schema
 from .formats.converters import AvroConverter, Converter, Converters, JsonSchemaConverter, converters_of
 from .formats.json import JsonConverter, schema_json
 from .formats.jsonschema import json_schema
 from .formats.registry import ConfluentRegistry, Registered, SchemaRegistry
+from .java import double_text, float_text
 from .record import Header, Record
-from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
+from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings, Snapshot, words
 from .transforms.chains import RegexRouter, transforms_of, unknown_options
 from .transforms.regex import java_pattern
 from .transforms.transforms import ExtractChangedRecordState, ExtractNewRecordState, FlattenColumns, Transform
@@ -46,13 +48,18 @@ __all__ = [
     "Schema",
     "SchemaRegistry",
     "Settings",
+    "Snapshot",
     "Transform",
     "avro_encoder",
     "avro_schema",
     "converters_of",
+    "direct",
+    "double_text",
+    "float_text",
     "java_pattern",
     "json_schema",
     "schema_json",
     "transforms_of",
     "unknown_options",
+    "words",
 ]

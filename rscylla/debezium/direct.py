@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from .._decoder import compiled
-from ..cdc.rows.rows import Layout
-from ..types.connect import Schema
+from ..cdc.rows import Layout
+from ..types import Schema
 from .emitter import Emitter
 from .formats.converters import Converters
 from .formats.json import Form

@@ -8,15 +8,12 @@ from typing import Any, Final
 
 import attrs
 
-from ..cdc.log.table import Table
-from ..cdc.rows.changes import Change
-from ..cdc.rows.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
-from ..cdc.rows.rows import Cells, Layout, ValueColumn
-from ..driver.pages import Column
+from ..cdc.log import Table
+from ..cdc.rows import PARTITION_DELETES, RANGE_STARTS, RANGES, Cells, Change, Layout, ValueColumn
+from ..driver import Column
 from ..errors import ConfigError, MalformedData, MetadataError, RscyllaError
 from ..event import Event
-from ..types import Decoder, decoder_for
-from ..types.connect import Field, Schema, connect_for, twice
+from ..types import Decoder, Field, Schema, connect_for, decoder_for, twice
 from .formats.json import JsonConverter
 from .java import header_text
 from .names import field_name, schema_name

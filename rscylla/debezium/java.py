@@ -8,7 +8,7 @@ import struct
 from base64 import b64encode
 from typing import Any, Final
 
-from ..types.connect import Schema
+from ..types import Schema
 
 __all__ = ["double_text", "float_text", "header_text"]
 

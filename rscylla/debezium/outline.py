@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from ..types.connect import Schema
+from ..types import Schema
 
 __all__ = ["Outline", "Slot"]
 

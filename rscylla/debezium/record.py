@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..types.connect import Schema
+from ..types import Schema
 
 __all__ = ["Header", "Record"]
 

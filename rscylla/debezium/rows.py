@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _timeuuid as tu
 from .._decoder import compiled
-from ..cdc.rows.rows import Cells, ValueColumn
+from ..cdc.rows import Cells, ValueColumn
 from ..types import Decoder
 
 __all__ = ["columns_of", "us_of"]

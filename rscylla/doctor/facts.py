@@ -9,14 +9,21 @@ from typing import Any, TypeVar
 import attrs
 
 from .._decoder import decoder, why_pure
-from ..cdc.log.clocks import NodeClocks
-from ..cdc.log.lifetimes import Lifetimes
-from ..cdc.log.query import LOG_SUFFIX, group_streams, stream_row_cql
-from ..cdc.log.source import Source
-from ..cdc.log.table import read_table
-from ..cdc.log.topology import Generation, Topology, generation_at, topology_for
+from ..cdc.log import (
+    LOG_SUFFIX,
+    Generation,
+    Lifetimes,
+    NodeClocks,
+    Source,
+    Topology,
+    generation_at,
+    group_streams,
+    read_table,
+    stream_row_cql,
+    topology_for,
+)
 from ..clock import Clock, Stop, SystemClock
-from ..driver.session import ReadSession, Session, consistency_named, driver_version
+from ..driver import ReadSession, Session, consistency_named, driver_version
 from ..errors import CDCDisabled, ConfigError, CursorError, MetadataError, QueryTimeout, RscyllaError, SourceError
 from ..types import quote_name
 from .judges import Facts, Finding, Node, findings

@@ -10,9 +10,7 @@ from typing import Literal
 import attrs
 
 from .._timeuuid import datetime_of
-from ..cdc.log.lifetimes import Lifetimes
-from ..cdc.log.table import LoggedTable, log_columns, type_named
-from ..cdc.log.topology import Model
+from ..cdc.log import Lifetimes, LoggedTable, Model, log_columns, type_named
 from ..errors import RscyllaError
 from ..event import EventID
 from ..options import SAFE_LAG

@@ -1,1 +1,30 @@
 """The only door to ``cassandra`` (scylla-driver): sessions, log reads, undecoded pages, and translated errors."""
+
+from .errors import DRIVER_ERRORS, took_too_long, translate
+from .pages import Column, Page
+from .session import (
+    RawRead,
+    ReadSession,
+    ReadStatement,
+    Session,
+    connect,
+    consistency_named,
+    driver_version,
+    hash_of_key,
+)
+
+__all__ = [
+    "DRIVER_ERRORS",
+    "Column",
+    "Page",
+    "RawRead",
+    "ReadSession",
+    "ReadStatement",
+    "Session",
+    "connect",
+    "consistency_named",
+    "driver_version",
+    "hash_of_key",
+    "took_too_long",
+    "translate",
+]

@@ -10,8 +10,7 @@ from ..clock import Clock
 from ..errors import ConfigError, UnreadableEvent, is_resumable
 from ..event import Event
 from ..publish import Messages
-from ..reflex.patterns.letters.parked import Parked
-from ..reflex.telemetry.logs import whole_of
+from ..reflex import Parked, whole_of
 from .envelope import Envelope, EventRecord
 from .reading import parking_key, record_of
 

@@ -13,13 +13,15 @@
 Needs the extra ``kafka``. See docs/kafka.md.
 """
 
+from .config.client import producer_config
 from .config.properties import PROPERTIES, Finding, Properties, Property
 from .config.verdicts import verdicts
 from .connector import Connector, connect_to, consumer_name, cursors_in_kafka
+from .cursors.offsets import Takeover, offsets_of, read_file, read_topic, take_over
 from .cursors.store import KafkaCursorStore
 from .producer.publisher import KafkaPublisher
 from .producer.topics import Topics
-from .snapshots.snapshot import Snapshots
+from .snapshots.snapshot import Snapshots, request
 
 __all__ = [
     "PROPERTIES",
@@ -30,9 +32,16 @@ __all__ = [
     "Properties",
     "Property",
     "Snapshots",
+    "Takeover",
     "Topics",
     "connect_to",
     "consumer_name",
     "cursors_in_kafka",
+    "offsets_of",
+    "producer_config",
+    "read_file",
+    "read_topic",
+    "request",
+    "take_over",
     "verdicts",
 ]

@@ -13,12 +13,12 @@ import attrs
 
 from .._retry import Backoff
 from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
-from ..cdc.log.table import logged_tables, read_table
-from ..cdc.read.scan import Limits
-from ..cdc.stream import Stream
+from ..cdc import Stream
+from ..cdc.log import logged_tables, read_table
+from ..cdc.read import Limits
 from ..clock import Clock, Stop, SystemClock
 from ..debezium import Settings
-from ..driver.session import ReadSession, Session, connect, consistency_named
+from ..driver import ReadSession, Session, connect, consistency_named
 from ..errors import (
     ConfigError,
     MalformedData,

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, Self
 
 from ..abc import Message, PublishDone
 from ..clock import Clock, SystemClock
-from ..debezium.formats.registry import Registered
+from ..debezium import Registered
 from ..errors import ConfigError, PublishFailed
 
 __all__ = ["AvroFiles"]

@@ -14,8 +14,7 @@ from ..abc import Consumer as ConsumerLike
 from ..abc import JointPublisher, Message, PublishDone, Publisher, Run
 from ..errors import ConfigError, PublishFailed, PublishRejected, Stopped, is_expected
 from ..event import Event
-from ..reflex.deferred import Collector, Deferred
-from ..reflex.inflight import Entry, Prefix, positive
+from ..reflex import Collector, Deferred, Entry, Prefix, positive
 
 __all__ = ["DeadLetter", "Messages", "publishing"]
 

@@ -8,10 +8,20 @@ from typing import Any
 
 from ..abc import Message
 from ..clock import Clock, SystemClock
-from ..debezium import Emitter, Header, JsonConverter, Record, SchemaRegistry, Settings, converters_of, transforms_of
-from ..debezium.direct import direct
-from ..debezium.java import double_text, float_text
-from ..debezium.settings import words
+from ..debezium import (
+    Emitter,
+    Header,
+    JsonConverter,
+    Record,
+    SchemaRegistry,
+    Settings,
+    converters_of,
+    direct,
+    double_text,
+    float_text,
+    transforms_of,
+    words,
+)
 from ..event import Event
 
 __all__ = ["DebeziumMessages"]

@@ -3,8 +3,10 @@
 from ._run import run
 from .consumer import Consumer
 from .context import Run
+from .deferred import Collector, Deferred
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
+from .inflight import LOOK_AGAIN_S, Entry, Prefix, positive
 from .patterns import (
     Ack,
     Backoff,
@@ -25,30 +27,45 @@ from .patterns import (
     windows,
 )
 from .patterns.breaker import CircuitBreaker
+from .patterns.letters.parked import Parked
 from .slices import Sliceable, slice_name, slice_of, slice_specs
-from .spec import Spec
-from .telemetry.batch_metrics import BatchMetrics, batch_metrics_for
-from .telemetry.logs import JsonFormatter, LaneFilter
-from .telemetry.metrics import Metrics, metrics_for
+from .spec import RunOptions, Spec, checked_specs, flat_specs
+from .telemetry.batch_metrics import BatchMetrics, BatchSeries, batch_metrics_for
+from .telemetry.logs import JsonFormatter, LaneFilter, log_context, whole_of
+from .telemetry.meters import Meters, meters_for
+from .telemetry.metrics import ConsumerSeries, Consuming, Metrics, metrics_for
 from .telemetry.tracing import traced
+from .wrapper import Wrapper
 
 __all__ = [
+    "LOOK_AGAIN_S",
     "NO_FATE",
     "OFFICE_HOURS",
     "Ack",
     "Backoff",
     "BatchMetrics",
+    "BatchSeries",
     "CircuitBreaker",
+    "Collector",
     "Consumer",
+    "ConsumerSeries",
+    "Consuming",
+    "Deferred",
+    "Entry",
     "EventFilter",
     "Fate",
     "JsonFormatter",
     "LaneFilter",
     "Lanes",
+    "Meters",
     "Metrics",
+    "Parked",
+    "Prefix",
     "Run",
+    "RunOptions",
     "Sliceable",
     "Spec",
+    "Wrapper",
     "ack",
     "all_event_filters",
     "any_event_filters",
@@ -57,14 +74,19 @@ __all__ = [
     "batch_metrics_for",
     "best_effort",
     "bootstrap",
+    "checked_specs",
     "concurrent",
     "dead_letter",
     "fast_and_sweep",
     "fast_lane_name",
+    "flat_specs",
+    "log_context",
     "metadata_event_filter",
+    "meters_for",
     "metrics_for",
     "parallel",
     "partition_of",
+    "positive",
     "replay_letters",
     "run",
     "run_forever",
@@ -72,5 +94,6 @@ __all__ = [
     "slice_of",
     "slice_specs",
     "traced",
+    "whole_of",
     "windows",
 ]

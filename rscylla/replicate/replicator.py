@@ -7,14 +7,11 @@ from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Run
-from ..base.statements import ChangeWriter, remaining_ttl
-from ..base.writing import Target
-from ..cdc.log.clocks import NodeClocks
-from ..cdc.log.table import Table, read_base_table
-from ..cdc.rows.events import ChangeEvent
-from ..cdc.rows.rows import Layout
+from ..base import ChangeWriter, Target, remaining_ttl
+from ..cdc.log import NodeClocks, Table, read_base_table
+from ..cdc.rows import ChangeEvent, Layout
 from ..clock import Clock, SystemClock
-from ..driver.session import ReadSession, Session, consistency_named
+from ..driver import ReadSession, Session, consistency_named
 from ..errors import CannotReplicate, ConfigError, TableNotFound
 from ..event import Event
 from .schema import check_target, create_target

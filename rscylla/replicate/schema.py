@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..base.targets import check_columns
-from ..cdc.log.table import Table, read_types
-from ..driver.session import ReadSession
+from ..base import check_columns
+from ..cdc.log import Table, read_types
+from ..driver import ReadSession
 from ..errors import TableNotFound
 from ..types import Fields, Type, quote_name
 

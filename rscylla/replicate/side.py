@@ -9,12 +9,11 @@ from functools import partial
 from itertools import groupby
 
 from .._retry import retry
-from ..base.queries import select_by_key, select_range, token_of, with_times
-from ..base.reading import ATTEMPTS, BACKOFF, pages
-from ..cdc.log.table import Table
-from ..cdc.rows.rows import Cells
+from ..base import ATTEMPTS, BACKOFF, pages, select_by_key, select_range, token_of, with_times
+from ..cdc.log import Table
+from ..cdc.rows import Cells
 from ..clock import Clock, Stop
-from ..driver.session import ReadSession, ReadStatement
+from ..driver import ReadSession, ReadStatement
 
 __all__ = ["ComparedRow", "Group", "Key", "Side"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import attrs
 
-from ..base.queries import token_range
-from ..cdc.log.table import read_base_table
-from ..cdc.rows.rows import Cells
+from ..base import token_range
+from ..cdc.log import read_base_table
+from ..cdc.rows import Cells
 from ..clock import Clock, Stop, SystemClock
-from ..driver.session import ReadSession, Session, consistency_named
+from ..driver import ReadSession, Session, consistency_named
 from ..errors import ConfigError, TableNotFound
 from ..types import decoder_for, quote_name
 from .schema import check_target

@@ -16,8 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from ..abc import DeadLetterAdmin, Lease
 from ..clock import LOOK_S, Clock, Stop, SystemClock
 from ..errors import ConfigError, LeaseLost, ServiceFailed
-from ..reflex.spec import Spec, checked_specs, flat_specs
-from ..reflex.telemetry.meters import meters_for
+from ..reflex import Spec, checked_specs, flat_specs, meters_for
 from . import health
 from .groups.group import Group
 from .groups.work import GroupWork

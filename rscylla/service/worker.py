@@ -10,11 +10,7 @@ from typing import Literal
 from ..abc import unsaved_s
 from ..clock import Stop
 from ..errors import RscyllaError, ServiceFailed
-from ..reflex.context import Run
-from ..reflex.patterns.run_forever import run_forever
-from ..reflex.spec import Spec
-from ..reflex.telemetry.logs import log_context
-from ..reflex.telemetry.meters import Meters
+from ..reflex import Meters, Run, Spec, log_context, run_forever
 from .health import LaneFacts
 from .restarts import Budget, Restarts
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cdc.planned import Window as Window
+    from ..cdc import Window as Window
     from .loops.follow import checkpoint_cursor as checkpoint_cursor
     from .loops.follow import follow as follow
     from .loops.follow_tables import QueryStream as QueryStream

@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from cursorstore import abort_reslice, drain_member, find_group, list_groups, reslice_group
-from cursorstore.groups.rows import GroupRows
+from cursorstore import GroupRows, abort_reslice, drain_member, find_group, list_groups, reslice_group
 from rscylla._groups import NOBODY, GroupView
 from rscylla.abc import CursorStore, Membership
 from rscylla.errors import ConfigError, LeaseLost, QueryTimeout

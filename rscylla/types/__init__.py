@@ -30,6 +30,8 @@ does not distinguish the two, returns null. A non-frozen UDT whose fields are al
 """
 
 from .cells import collection_cells, sized_cells
+from .connect import Field, Schema, connect_for, twice
+from .json import dumps, dumps_key
 from .names import quote_name
 from .natives import Decoder, Encoder, TooManyDigits
 from .registry import decoder_for, encoder_for, log_list, native, sample_of, with_digits
@@ -41,11 +43,16 @@ __all__ = [
     "Decoder",
     "Digits",
     "Encoder",
+    "Field",
     "Fields",
+    "Schema",
     "TooManyDigits",
     "Type",
     "collection_cells",
+    "connect_for",
     "decoder_for",
+    "dumps",
+    "dumps_key",
     "encoder_for",
     "log_list",
     "native",
@@ -53,5 +60,6 @@ __all__ = [
     "quote_name",
     "sample_of",
     "sized_cells",
+    "twice",
     "with_digits",
 ]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...errors import ConfigError
 from ...types import NO_DIGITS, Digits
 from ...types.arrow import TIMESTAMP, arrow_type, builder_for, times_of
-from ..rows.rows import Layout, LogRows
+from ..rows import Layout, LogRows
 from .changeview import ChangeView
 from .columnar import ROWS_A_BATCH, Changes, built, naming, schema_of, timestamps
 from .eventview import EventView

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ...event import Operation
 from ...types import Type
 from ...types.arrow import TIMESTAMP, arrow_type, builder_for
-from ..rows.rows import Layout, ValueColumn
+from ..rows import Layout, ValueColumn
 from .columnar import ENDS, STARTS, Changes, Part, built, names_of_operations, schema_of, timestamps
 
 __all__ = ["ChangeView"]

@@ -17,7 +17,7 @@ from ...errors import ConfigError, MalformedData, RscyllaError, SourceError
 from ...event import Operation
 from ...types import TooManyDigits, Type
 from ...types.arrow import TIMESTAMP, Build, builder_for, check_levels, times_of
-from ..rows.rows import Layout, LogRows, ValueColumn
+from ..rows import Layout, LogRows, ValueColumn
 
 __all__ = [
     "ENDS",

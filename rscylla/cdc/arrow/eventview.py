@@ -11,13 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...event import GRID_US, Operation
-from ...types import Type
+from ...types import Type, dumps
 from ...types.arrow import TIMESTAMP, builder_for
-from ...types.json import dumps
 from ...types.json_arrow import BuildText, hex_of, joined, json_builder_for, times_text
-from ..rows.changes import Change
-from ..rows.events import EventContext
-from ..rows.rows import Layout, ValueColumn
+from ..rows import Change, EventContext, Layout, ValueColumn
 from .columnar import Changes, Part, built, names_of_operations, nulls_in, timestamps
 
 __all__ = ["EventView"]

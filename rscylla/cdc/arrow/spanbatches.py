@@ -9,14 +9,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from ...driver.pages import Page
-from ...driver.session import ReadSession, ReadStatement
+from ...driver import Page, ReadSession, ReadStatement
 from ...errors import ConfigError, SchemaChanged
 from ...types import NO_DIGITS, Digits
-from ..log.query import scan_cql
-from ..log.table import BaseColumn, LoggedTable, type_named
-from ..read.span import Span, SpanReader
-from ..rows.rows import Layout, LogRows, new_rows
+from ..log import BaseColumn, LoggedTable, scan_cql, type_named
+from ..read import Span, SpanReader
+from ..rows import Layout, LogRows, new_rows
 from .batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
 
 __all__ = ["check_schema", "columns_of", "span_batches", "statement_of"]

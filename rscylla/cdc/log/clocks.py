@@ -7,7 +7,7 @@ import logging
 from typing import Self
 
 from ...clock import Clock
-from ...driver.session import ReadSession
+from ...driver import ReadSession
 from ...errors import QueryTimeout, SourceError
 from .query import NODE_TIME_CQL
 

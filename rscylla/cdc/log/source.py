@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from ..._retry import Backoff, may_help, retry
 from ..._timeuuid import datetime_of
 from ...clock import Clock, Stop
-from ...driver.session import ReadSession
+from ...driver import ReadSession
 from ...errors import (
     CDCDisabled,
     ConfigError,

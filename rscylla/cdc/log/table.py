@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from ..._timeuuid import datetime_of, ticks_of, ticks_to_us
-from ...driver.session import ReadSession
+from ...driver import ReadSession
 from ...errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, RscyllaError, TableChanged, TableNotFound
 from ...types import Fields, Type, parse_type, quote_name
 from .query import LOG_SUFFIX, NODE_TIME_CQL

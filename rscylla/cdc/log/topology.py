@@ -14,7 +14,7 @@ import attrs
 
 from ..._streamid import token_of, vnode_of
 from ..._timeuuid import format_time
-from ...driver.session import ReadSession
+from ...driver import ReadSession
 from ...errors import MetadataError, NoStreams, QueryFailed
 
 __all__ = [

@@ -1,1 +1,23 @@
 """Reads along a log: scans, readers, shared readers, and spans."""
+
+from .count import RowCounter
+from .follow import Follower
+from .reader import Batch, Reader
+from .scan import Limits
+from .settings import StreamSettings
+from .shared import Sharing
+from .span import Span, SpanReader, SpanShare, share_of
+
+__all__ = [
+    "Batch",
+    "Follower",
+    "Limits",
+    "Reader",
+    "RowCounter",
+    "Sharing",
+    "Span",
+    "SpanReader",
+    "SpanShare",
+    "StreamSettings",
+    "share_of",
+]

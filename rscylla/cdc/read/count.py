@@ -5,10 +5,7 @@ from __future__ import annotations
 import attrs
 
 from ...clock import Stop
-from ..log.query import StreamGroup, group_streams
-from ..log.source import Source
-from ..log.topology import Generation, generation_at
-from ..log.walk import Probe, Read, Switch, Walk, Width
+from ..log import Generation, Probe, Read, Source, StreamGroup, Switch, Walk, Width, generation_at, group_streams
 from .scan import Limits, LogScan, TooMuch, TooSlow
 
 __all__ = ["RowCounter"]

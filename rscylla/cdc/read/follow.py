@@ -11,12 +11,26 @@ from ..._timeuuid import us_of
 from ...errors import TableChanged
 from ...event import EventID
 from ...options import StreamOptions
-from ..log.blanks import Blank
-from ..log.lifetimes import NEVER_US, Promise
-from ..log.source import OnExpired, Source
-from ..log.table import LOG_DROP_AHEAD_US, LoggedTable
-from ..log.topology import Generation
-from ..log.walk import PROBE_FROM_US, End, Hole, Probe, Read, Skip, Switch, Wait, Walk, Width
+from ..log import (
+    LOG_DROP_AHEAD_US,
+    NEVER_US,
+    PROBE_FROM_US,
+    Blank,
+    End,
+    Generation,
+    Hole,
+    LoggedTable,
+    OnExpired,
+    Probe,
+    Promise,
+    Read,
+    Skip,
+    Source,
+    Switch,
+    Wait,
+    Walk,
+    Width,
+)
 
 __all__ = ["Follower"]
 

@@ -10,17 +10,37 @@ import attrs
 
 from ..._slices import Slice
 from ...clock import Stop
-from ...driver.pages import Page
+from ...driver import Page
 from ...errors import HeadReached
 from ...event import EventID
 from ...options import StreamOptions
-from ..log.query import group_streams
-from ..log.source import Source
-from ..log.table import telling_if_gone
-from ..log.topology import Generation
-from ..log.walk import End, LogWindow, Probe, Read, Switch, Wait, Walk, Width
-from ..rows.events import NO_EVENTS, Counters, EventContext, Events, changes_of, lowest_position, rows_as_events
-from ..rows.rows import Layouts, LogRows, new_rows, token_of_key
+from ..log import (
+    End,
+    Generation,
+    LogWindow,
+    Probe,
+    Read,
+    Source,
+    Switch,
+    Wait,
+    Walk,
+    Width,
+    group_streams,
+    telling_if_gone,
+)
+from ..rows import (
+    NO_EVENTS,
+    Counters,
+    EventContext,
+    Events,
+    Layouts,
+    LogRows,
+    changes_of,
+    lowest_position,
+    new_rows,
+    rows_as_events,
+    token_of_key,
+)
 from .follow import Follower
 from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings

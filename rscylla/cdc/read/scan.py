@@ -16,12 +16,9 @@ import attrs
 from ..._retry import Backoff
 from ..._timeuuid import ticks_of, ticks_to_us
 from ...clock import Clock, Stop
-from ...driver.errors import took_too_long, translate
-from ...driver.pages import Column, Page
-from ...driver.session import RawRead, ReadSession, ReadStatement
+from ...driver import Column, Page, RawRead, ReadSession, ReadStatement, took_too_long, translate
 from ...errors import ConfigError, QueryTimeout
-from ..log.query import ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for, times_cql
-from ..log.walk import LogWindow
+from ..log import LogWindow, ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for, times_cql
 
 __all__ = ["Limits", "LogScan", "Scanner", "TooMuch", "TooSlow"]
 

@@ -11,9 +11,8 @@ import attrs
 from ..._slices import Slice
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError
-from ..log.query import group_streams
-from ..log.source import OnExpired
-from ..rows.changes import Change
+from ..log import OnExpired, group_streams
+from ..rows import Change
 from .scan import Limits
 
 __all__ = ["Granularity", "StreamSettings"]

@@ -26,8 +26,8 @@ import attrs
 from ..._slices import Slice
 from ...clock import Stop
 from ...errors import HeadReached, Stopped, is_resumable
-from ..log.source import Source
-from ..rows.events import NO_EVENTS, Counters
+from ..log import Source
+from ..rows import NO_EVENTS, Counters
 from .merge_policy import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
 from .reader import Batch, Owed, Reader
 from .settings import StreamSettings

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from ..._slices import Slice, slice_at
-from ..log.topology import Range
-from ..rows.rows import LogRows
+from ..log import Range
+from ..rows import LogRows
 
 __all__ = ["Part", "part_of"]
 

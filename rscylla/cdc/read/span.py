@@ -1,7 +1,7 @@
 """Reads a closed span of time of some streams of one generation, as a task of a distributed job.
 
-Unlike ``rscylla.cdc.read.reader``, it does not follow the head, new generations, or clocks: whoever planned the span made
-sure that it is complete.
+Unlike ``rscylla.cdc.read.reader``, it does not follow the head, new generations, or clocks: whoever planned the span
+made sure that it is complete.
 """
 
 from __future__ import annotations
@@ -12,14 +12,22 @@ import attrs
 
 from ..._timeuuid import ticks_of, ticks_to_us
 from ...clock import Clock, Stop
-from ...driver.pages import Page
-from ...driver.session import ReadSession
-from ..log.lifetimes import Promise
-from ..log.query import group_streams
-from ..log.table import LoggedTable, read_log_id, reread_table
-from ..log.topology import Generation
-from ..log.walk import Hole, LogWindow, Probe, Read, Walk, Width
-from ..rows.rows import Layout, Layouts, new_rows
+from ...driver import Page, ReadSession
+from ..log import (
+    Generation,
+    Hole,
+    LoggedTable,
+    LogWindow,
+    Probe,
+    Promise,
+    Read,
+    Walk,
+    Width,
+    group_streams,
+    read_log_id,
+    reread_table,
+)
+from ..rows import Layout, Layouts, new_rows
 from .scan import Limits, LogScan, TooMuch, TooSlow
 
 __all__ = ["Span", "SpanReader", "SpanShare"]

@@ -15,7 +15,7 @@ from ... import _timeuuid as tu
 from ..._decoder import compiled
 from ...errors import EventTypeError, is_resumable
 from ...event import GRID_US, Event, Operation
-from ...types.json import dumps, dumps_key
+from ...types import dumps, dumps_key
 from .changes import Change, ChangeBatch, operation_of
 from .grouping import NOT_ALONE, parts_of, records_in
 from .rows import Cells, Layout, LogRows

@@ -11,11 +11,10 @@ import attrs
 from ..._decoder import compiled
 from ..._slices import slice_at
 from ..._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
-from ...driver.pages import Column, Page
-from ...driver.session import hash_of_key
+from ...driver import Column, Page, hash_of_key
 from ...errors import MalformedData, MetadataError
 from ...types import Decoder, Digits, Type, decoder_for, log_list, with_digits
-from ..log.table import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
+from ..log import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
 from .grouping import PARTITION_DELETES, ChangeRows, grouped, records_in
 
 __all__ = [

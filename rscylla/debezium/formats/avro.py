@@ -14,7 +14,7 @@ import attrs
 
 from ..._decoder import compiled
 from ...errors import ConfigError
-from ...types.connect import Schema
+from ...types import Schema
 from .json import Form
 
 __all__ = ["FORM", "avro_encoder", "avro_schema"]

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol
 import attrs
 
 from ...errors import ConfigError, PublishFailed
-from ...types.connect import Schema
+from ...types import Schema
 from ..record import Record
 from ..settings import flag, options_of
 from . import avro, json

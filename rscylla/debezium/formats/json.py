@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from ..._decoder import compiled
-from ...types.connect import Schema
+from ...types import Schema
 from ..java import double_text, float_text
 from ..record import Record
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from ...types.connect import Schema
+from ...types import Schema
 
 __all__ = ["json_schema"]
 

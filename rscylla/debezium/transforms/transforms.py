@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 import attrs
 
 from ...errors import ConfigError
-from ...types.connect import Field, Schema
+from ...types import Field, Schema
 from ..record import Header, Record
 from ..settings import flag, words
 

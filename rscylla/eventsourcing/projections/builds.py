@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from cursorstore.schema import TableKind
-from cursorstore.table import StoreTable, values_of
+from cursorstore.table import StoreTable, TableKind, values_of
 
 from ..abc import Built
 

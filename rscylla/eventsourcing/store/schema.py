@@ -15,7 +15,7 @@ from datetime import timedelta
 
 import attrs
 
-from cursorstore.schema import TableKind
+from cursorstore.table import TableKind
 
 from ...errors import ConfigError
 

@@ -7,7 +7,8 @@ Paxos take their timestamps from different clocks. Plain reads at a quorum see a
 The answer to an append may be lost, or say that its outcome is unknown. A serial read settles it: whatever was on its
 way is then either applied, or never will be. What is at the versions of the append says whose events are there.
 
-Sources: the outcome of a conditional write that timed out, and of a serial read after it: as in ``cursorstore.leases.lease``.
+Sources: the outcome of a conditional write that timed out, and of a serial read after it: as in
+``cursorstore.leases.lease``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from cursorstore.table import StoreTable, values_of
 
 from ..._retry import Backoff, may_help, retry
-from ...base.scanning import TableScan
+from ...base import TableScan
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConnectionFailed, MalformedData, QueryTimeout, SubjectForgotten, VersionConflict
 from ..abc import ScanPage, TokenRange

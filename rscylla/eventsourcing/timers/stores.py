@@ -15,8 +15,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from cursorstore.schema import TableKind
-from cursorstore.table import StoreTable, values_of
+from cursorstore.table import StoreTable, TableKind, values_of
 
 from ... import _timeuuid as tu
 from ...clock import Clock, SystemClock

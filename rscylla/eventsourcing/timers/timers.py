@@ -19,8 +19,7 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError
 from ...event import Event, Progress
 from ...options import StreamOption
-from ...reflex import Consumer, Spec, concurrent
-from ...reflex.wrapper import Wrapper
+from ...reflex import Consumer, Spec, Wrapper, concurrent
 from ..abc import Timer, TimerStore
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Final
 
 import attrs
 
-from ...cdc.log.table import read_table
+from ...cdc.log import read_table
 from ...debezium import Settings
-from ...driver.session import ReadSession, Session, consistency_named
+from ...driver import ReadSession, Session, consistency_named
 from ...errors import CDCDisabled, ConfigError, TableNotFound
 from ...publish import DebeziumMessages
 from ..producer.topics import Topics

@@ -35,9 +35,8 @@ import confluent_kafka as kafka
 
 from ... import _timeuuid as tu
 from ..._streamid import vnode_of
-from ...cdc.log.source import Source
-from ...cdc.log.topology import Generation, Topology
-from ...cdc.stream import Stream
+from ...cdc import Stream
+from ...cdc.log import Generation, Source, Topology
 from ...errors import ConfigError, CursorError, InvalidCursor
 from ...options import SAFE_LAG
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from cursorstore.checks import process_name
+from cursorstore import process_name
 
 from ...abc import CursorRecord, Message
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ...abc import CursorRecord, CursorStore, Membership
-from ...driver.session import ReadSession, Session, consistency_named
+from ...driver import ReadSession, Session, consistency_named
 from ...errors import ConfigError
 from ..config.properties import Properties
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final, Self, TypeVar, cast
 
 from ...abc import JointPublisher, Message, Participant, PublishDone, Publisher, StreamStatus
-from ...cdc.client import Client
+from ...cdc import Client
 from ...clock import Clock, InnerStop, Stop
 from ...errors import PublishFailed
 from ...event import Event, Progress

@@ -29,24 +29,19 @@ import attrs
 from ... import _timeuuid as tu
 from ..._slices import TOKENS, Slice
 from ...abc import CursorStore, JointPublisher, Message, Publisher, StreamClient, StreamFunc, StreamStatus
-from ...base.queries import select_range, token_of
-from ...base.reading import pages
-from ...cdc.log.clocks import NodeClocks
-from ...cdc.log.table import Table, read_base_table
-from ...cdc.rows.rows import Cells
-from ...cdc.stream import Stream
+from ...base import pages, select_range, token_of
+from ...cdc import Stream
+from ...cdc.log import NodeClocks, Table, read_base_table
+from ...cdc.rows import Cells
 from ...clock import Clock, Stop
 from ...debezium import Emitter, Record, RowReader, Settings
-from ...debezium.settings import Snapshot as Mark
-from ...driver.pages import Page
-from ...driver.session import ReadSession, ReadStatement, consistency_named
+from ...debezium import Snapshot as Mark
+from ...driver import Page, ReadSession, ReadStatement, consistency_named
 from ...errors import ConfigError, CursorExpired, HeadReached, QueryFailed, TableChanged, TableNotFound
 from ...event import Event, Operation, Progress
 from ...options import StreamOption
 from ...publish import DebeziumMessages, publishing
-from ...reflex import Spec, slice_name
-from ...reflex.patterns import run_forever
-from ...reflex.telemetry.meters import meters_for
+from ...reflex import Spec, meters_for, run_forever, slice_name
 from ...types import quote_name
 from ..cursors.positions import (
     INCREMENTAL,

@@ -10,8 +10,7 @@ import attrs
 from ...abc import Consumer, CursorStore, Membership
 from ...errors import ConfigError
 from ...options import StreamOption
-from ...reflex.slices import Sliceable, slice_specs
-from ...reflex.spec import RunOptions, Spec, flat_specs
+from ...reflex import RunOptions, Sliceable, Spec, flat_specs, slice_specs
 
 __all__ = ["Group", "SliceLanes", "group_lanes"]
 

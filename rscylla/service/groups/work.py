@@ -15,8 +15,7 @@ from ..._timeuuid import datetime_of
 from ...abc import fence_name
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
-from ...reflex.spec import Spec, checked_specs
-from ...reflex.telemetry.meters import Meters
+from ...reflex import Meters, Spec, checked_specs
 from ..health import GroupFacts
 from ..lease import JoinedGroup, LeasedStop, LeaseKeeper
 from ..worker import Worker

@@ -16,8 +16,8 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql.functions import unix_micros
 
 from ..._timeuuid import format_time
-from ...cdc.log.table import logged_tables
-from ...cdc.planned import Window
+from ...cdc import Window
+from ...cdc.log import logged_tables
 from ...errors import ConfigError
 from ...event import EventID, LogMark, cursor_key
 from ..pipeline.tables import check_same_log

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from ... import _timeuuid as tu
 from ...abc import BatchProgress, CursorStore
-from ...cdc.log.source import OnExpired, Source
-from ...cdc.planned import Window, WindowLoop, WindowPlan
-from ...cdc.stream import Stream
+from ...cdc import Stream, Window, WindowLoop, WindowPlan
+from ...cdc.log import OnExpired, Source
 from ...clock import Stop
 from ...errors import ConfigError
 from ...options import StreamOption

@@ -1,6 +1,6 @@
 """Converts a row of a DataFrame of changes back to its log row, for the writer of statements.
 
-Pure. The inverse of ``rscylla.cdc.arrow.batches.ChangeView``: Arrow values become the bytes of their CQL type, and marks of
+Pure. The inverse of ``rscylla.cdc.arrow.ChangeView``: Arrow values become the bytes of their CQL type, and marks of
 deletes become the columns of the log.
 """
 
@@ -13,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...base.statements import ChangeWriter, Write, remaining_ttl
-from ...base.targets import check_columns
-from ...cdc.log.table import LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
-from ...cdc.rows.rows import Cells, Layout
-from ...driver import pages
+from ...base import ChangeWriter, Write, check_columns, remaining_ttl
+from ...cdc.log import LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
+from ...cdc.rows import Cells, Layout
+from ...driver import Column
 from ...errors import CannotReplicate
 from ...event import Operation
 from ...types import Encoder, encoder_for
@@ -48,7 +47,7 @@ class ArrowChangeWriter:
         self._columns = {c.name: columns[c.name] for c in (*shape.keys, *shape.values)}
         table = LoggedTable(target.keyspace, target.name, self._columns.values(), log_id=_NO_LOG)
         types = log_columns(table)
-        self._layout = Layout.of(tuple(pages.Column(*column) for column in types.items()), table)
+        self._layout = Layout.of(tuple(Column(*column) for column in types.items()), table)
         self._writer = ChangeWriter(self._layout, target.keyspace, target.name, columns)
         self._encoders = {name: encoder_for(type_, arrow=True) for name, type_ in types.items()}
 

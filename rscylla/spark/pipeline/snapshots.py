@@ -13,12 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ...base.queries import select_range, token_range, with_times
-from ...base.reading import pages
-from ...cdc.arrow.columnar import built, naming
-from ...cdc.log.table import BaseColumn, LoggedTable, dropped_columns
-from ...cdc.rows.rows import Cells
-from ...cdc.stream import Stream
+from ...base import pages, select_range, token_range, with_times
+from ...cdc import Stream
+from ...cdc.arrow import built, naming
+from ...cdc.log import BaseColumn, LoggedTable, dropped_columns
+from ...cdc.rows import Cells
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag

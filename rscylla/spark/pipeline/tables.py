@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ... import _timeuuid as tu
-from ...cdc.planned import Window
+from ...cdc import Window
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..source.shape import ColumnShape, Shape

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming import StreamingQueryListener
 
 from ...abc import BatchProgress
-from ...reflex.telemetry.batch_metrics import BatchMetrics, BatchSeries, batch_metrics_for
+from ...reflex import BatchMetrics, BatchSeries, batch_metrics_for
 
 __all__ = ["QueryMetrics", "batch_of"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import atexit
 import threading
 
-from ...cdc.log.topology import Topology, topology_for
-from ...driver.session import ReadSession, connect, consistency_named
+from ...cdc.log import Topology, topology_for
+from ...driver import ReadSession, connect, consistency_named
 from ..source.options import Connection
 
 __all__ = ["close_sessions", "session_for", "topology_of"]

@@ -21,7 +21,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...cdc.planned import Window
+from ...cdc import Window
 from ...errors import ConfigError
 from ..pipeline.cells import (
     added_again,

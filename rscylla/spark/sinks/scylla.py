@@ -11,10 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...base.statements import Write
-from ...base.writing import Target
-from ...cdc.log.table import Table, read_base_table
-from ...cdc.planned import Window
+from ...base import Target, Write
+from ...cdc import Window
+from ...cdc.log import Table, read_base_table
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
 from ..pipeline.cells import quoted

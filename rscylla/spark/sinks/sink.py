@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ...cdc.planned import Window
+from ...cdc import Window
 from ...errors import ConfigError
 from ..session.failures import spark_errors
 
@@ -26,7 +26,8 @@ class Sink(Protocol):
         effect.
 
         Args:
-            changes: a DataFrame of the source with mode ``changes``; its columns: ``rscylla.spark.source.shape.Shape.of``.
+            changes: a DataFrame of the source with mode ``changes``; its columns:
+                ``rscylla.spark.source.shape.Shape.of``.
 
         Raises:
             ConfigError: the sink cannot take these changes; trying again does not help.

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ...base.statements import RowWriter, Write
-from ...cdc.log.table import Table
+from ...base import RowWriter, Write
+from ...cdc.log import Table
 from ...clock import Clock, SystemClock
 from ...errors import CannotReplicate, ConfigError
 from ...types import Type, encoder_for, native

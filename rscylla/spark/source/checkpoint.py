@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...cdc.planned import Window
+from ...cdc import Window
 from ...errors import ConfigError
 from ..pipeline.files import Directory, has_files
 from .offsets import Offset

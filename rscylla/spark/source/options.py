@@ -14,7 +14,7 @@ from typing import Any, cast
 import attrs
 
 from ..._timeuuid import format_time, parse_time
-from ...cdc.arrow.batches import Mode
+from ...cdc.arrow import Mode
 from ...errors import ConfigError, InvalidCursor, MissingLag
 from ...event import EventID
 from ...types import Digits

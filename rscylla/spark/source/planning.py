@@ -10,18 +10,21 @@ from itertools import chain, pairwise
 import attrs
 
 from ..._timeuuid import datetime_of, format_time
-from ...cdc.arrow.batches import ChangeView, EventView, LogView, view_for
-from ...cdc.arrow.spanbatches import statement_of
-from ...cdc.log.blanks import Blank
-from ...cdc.log.lifetimes import Promise
-from ...cdc.log.query import by_replicas
-from ...cdc.log.source import OnExpired, Source
-from ...cdc.log.table import telling_if_gone
-from ...cdc.log.topology import Generation, generation_at
-from ...cdc.log.walk import LogWindow, windows_between
-from ...cdc.read.count import RowCounter
-from ...cdc.read.span import Span, SpanShare, share_of
-from ...cdc.rows.rows import Layout
+from ...cdc.arrow import ChangeView, EventView, LogView, statement_of, view_for
+from ...cdc.log import (
+    Blank,
+    Generation,
+    LogWindow,
+    OnExpired,
+    Promise,
+    Source,
+    by_replicas,
+    generation_at,
+    telling_if_gone,
+    windows_between,
+)
+from ...cdc.read import RowCounter, Span, SpanShare, share_of
+from ...cdc.rows import Layout
 from ...clock import Stop, SystemClock
 from ...errors import CDCDisabled, ConfigError, CursorExpired, NoStreams, SchemaChanged
 from ...event import EventID

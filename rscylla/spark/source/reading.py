@@ -8,17 +8,13 @@ from typing import Any, NoReturn
 import attrs
 
 from ..._timeuuid import datetime_of
-from ...cdc.arrow import spanbatches
-from ...cdc.arrow.batches import ChangeView, EventView, LogView, Mode
-from ...cdc.log.clocks import NodeClocks
-from ...cdc.log.source import check_log, streams_of
-from ...cdc.log.table import LoggedTable, reread_table, telling_if_gone
-from ...cdc.log.topology import Generation
-from ...cdc.read.scan import Limits
-from ...cdc.read.span import Span, SpanReader, SpanShare
-from ...cdc.rows.rows import Layout
+from ...cdc.arrow import ChangeView, EventView, LogView, Mode, span_batches
+from ...cdc.arrow import check_schema as check_arrow_schema
+from ...cdc.log import Generation, LoggedTable, NodeClocks, check_log, reread_table, streams_of, telling_if_gone
+from ...cdc.read import Limits, Span, SpanReader, SpanShare
+from ...cdc.rows import Layout
 from ...clock import Clock, Stop, SystemClock
-from ...driver.session import ReadSession
+from ...driver import ReadSession
 from ...errors import CursorExpired, TableChanged
 from ...types import Digits
 from ..session.session import session_for, topology_of
@@ -71,7 +67,7 @@ class SpanRead:
         reader = SpanReader(session, span, clock=clock, limits=limits, stop=stop)
         schema = arrow_schema(self.schema)
         try:
-            yield from spanbatches.span_batches(
+            yield from span_batches(
                 reader,
                 span,
                 self.mode,
@@ -127,4 +123,4 @@ def check_schema(layout: Layout, view: LogView | ChangeView | EventView, schema:
     Raises:
         ConfigError: a column is missing, is another one, or has another type.
     """
-    spanbatches.check_schema(layout, view, arrow_schema(schema), _MISFIT, columns_in(schema))
+    check_arrow_schema(layout, view, arrow_schema(schema), _MISFIT, columns_in(schema))

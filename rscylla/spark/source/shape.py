@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from ...cdc.log.table import BaseColumn, LoggedTable
+from ...cdc.log import BaseColumn, LoggedTable
 from ...errors import ConfigError
 
 if TYPE_CHECKING:

@@ -27,9 +27,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from ...cdc.log.table import dropped_columns
-from ...cdc.log.topology import Generation
-from ...cdc.read.span import Span, SpanShare
+from ...cdc.log import Generation, dropped_columns
+from ...cdc.read import Span, SpanShare
 from ...errors import ConfigError, RscyllaError
 from .offsets import VERSION, Offset
 from .optionnames import known_as, nearest, of_table, renamed

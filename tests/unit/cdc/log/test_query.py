@@ -26,7 +26,7 @@ from rscylla.cdc.log.query import (
 from rscylla.cdc.log.routing import routing_key_of
 from rscylla.cdc.log.walk import LogWindow
 from rscylla.cdc.read.settings import StreamSettings
-from rscylla.driver.session import token_of_key
+from rscylla.cdc.rows import token_of_key
 from rscylla.errors import ConfigError
 from rscylla.types import quote_name
 

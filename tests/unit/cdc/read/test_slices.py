@@ -19,10 +19,10 @@ from rscylla.cdc.client import Client
 from rscylla.cdc.log.topology import TabletTopology, VnodeTopology
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.slices import Part, part_of
+from rscylla.cdc.rows import token_of_key
 from rscylla.cdc.rows.rows import LogRows, new_rows, routing_key
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.driver.pages import Page
-from rscylla.driver.session import token_of_key
 from rscylla.embedded.cluster.generation import Generation, make_generation
 from rscylla.embedded.storage.tokens import murmur3_token
 from rscylla.errors import ConfigError, HeadReached
