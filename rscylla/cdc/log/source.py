@@ -34,7 +34,7 @@ from .blanks import Blank, Blanks
 from .clocks import NodeClocks
 from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
 from .query import row_ttl_cql
-from .table import LoggedTable, check_same_log, read_log_id, read_table
+from .table import LOG_DROP_AHEAD_US, LoggedTable, check_same_log, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
@@ -192,6 +192,7 @@ class Source:
         """How often the source skipped changes that may be lost."""
         self._metadata_at = clock.monotonic()
         self._learn_clocks()
+        self._table_at = began
         self.same_until_us = self.node_clocks.slowest_us() - round((clock.monotonic() - began) * 1e6)
         """The log is known not to have been replaced by this time of the slowest clock."""
         self.refresh_generations()
@@ -280,9 +281,9 @@ class Source:
             TableChanged: the log was dropped and created again.
             TableNotFound, CDCDisabled: it was dropped.
         """
-        at_us, before_us = self.node_clocks.slowest_us(), self.same_until_us
+        at_us, before_us, at = self.node_clocks.slowest_us(), self.same_until_us, self.clock.monotonic()
         fresh = reread_same(self.session, self.table, self.now_us(), self.clock, self._stop, retrying=retrying)
-        self.same_until_us = at_us
+        self.same_until_us, self._table_at = at_us, at
         if (fresh.altered_us or 0) < (self.table.altered_us or 0):
             return self.table  # the node has not learnt of the last alteration
         if fresh.enabled != self.table.enabled:
@@ -293,16 +294,22 @@ class Source:
         self.table = fresh
         return fresh
 
-    def confirm(self, until_us: int) -> None:
+    def confirm(self, until_us: int, *, with_rows: bool = False) -> None:
         """Check that the rows read up to *until_us* are of this log, and not of a new one with the same name.
 
         The log was not replaced by ``same_until_us``, so the rows of a new log are later. Blocks on a query if
         *until_us* is later, too. If the table was altered, it is read again, so ``blanks`` has all until then.
 
+        Args:
+            with_rows: there are rows, so it also blocks if that time is so long ago that a column may have got another
+                name, and its own one again: pages look as before then, but lack keys.
+
         Raises:
             TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
         """
-        if until_us <= self.same_until_us:
+        at = self.clock.monotonic()
+        may_be_renamed = with_rows and at - self._table_at >= LOG_DROP_AHEAD_US / 1e6
+        if until_us <= self.same_until_us and not may_be_renamed:
             return
         # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
@@ -310,7 +317,7 @@ class Source:
         log_id, _, written_us = self._retried(lambda: read_log_id(self.session, table.keyspace, table.name))
         if log_id != table.log_id or written_us != table.written_us:
             self.reread_table(retrying=True)
-        self.same_until_us = at_us
+        self.same_until_us, self._table_at = at_us, at
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
         """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""

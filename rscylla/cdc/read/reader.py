@@ -307,7 +307,7 @@ class Reader:
     def _read(self, step: Read) -> Batch:
         """Read the rows of a window, in order. If it holds too much, the next steps read narrower windows."""
         rows = new_rows()
-        size = 0
+        size, delta = 0, self._source.table.delta
 
         def collect(page: Page) -> None:
             nonlocal rows, size
@@ -320,16 +320,19 @@ class Reader:
             return self._advance(self._walk.too_much(step, slow=isinstance(e, TooSlow)))
         walk = self._walk.read(step, len(rows), size)
         self._slow_down(len(rows))
+        if rows:
+            self._source.confirm(step.window.end_us, with_rows=True)
         if rows.leave_out_lost_keys(self._source.table, step.window.start_us, self._skip):
             self._follower.report_lost_keys(self._source.table, step.window.end_us)
         if len(self._slices) == 1:
             self._part.keep_own(rows, token_of_key)
         rows.sort()
-        return self._move(walk, rows)
+        return self._move(walk, rows, delta)
 
     def _probe(self, step: Probe) -> Batch:
         """Continue at the first row of a span of time that is probably empty."""
-        return self._move(self._walk.probed(step, self._ask(self._scan.first_us, step.window)), new_rows())
+        walk = self._walk.probed(step, self._ask(self._scan.first_us, step.window))
+        return self._move(walk, new_rows(), self._source.table.delta)
 
     def _switch(self, step: Switch) -> Batch:
         """Continue with the streams of the next generation."""
@@ -351,14 +354,16 @@ class Reader:
         build = changes_of if joined else rows_as_events
         return Batch(build(rows, context, after=after), self.done, rows=rows, after=after, joined=joined)
 
-    def _move(self, walk: Walk, rows: LogRows) -> Batch:
+    def _move(self, walk: Walk, rows: LogRows, delta: str) -> Batch:
         """Go to *walk*, unless promised rows have expired by now, as retries may take long, or may not be in the log.
 
         The next step reports them, or reads the rows again if they may have been logged in another way.
+
+        Args:
+            delta: the option of the log before they were read.
         """
         if self._follower.has_lost(self._walk.at_us, walk.at_us):
             return self._advance(self._walk)
-        delta = self._source.table.delta
         self._source.confirm(walk.at_us)
         if self._follower.blank_until(walk.at_us) or self._source.table.delta != delta:
             return self._advance(self._walk)
