@@ -24,8 +24,8 @@ from rscylla.aio import on_loop
 from rscylla.kafka import KafkaPublisher
 from rscylla.publish import publishing
 
-POISON = 41
-"""Events with a number that this divides fail while there is poison."""
+POISON = 3 * 41
+"""Events with a number that this divides fail while there is poison. A third of the keys have some."""
 
 TOPIC = "orders"
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cassandra import DriverException
 from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException
 
 import rscylla
 from cursorstore import ScyllaCursorStore
@@ -66,7 +67,7 @@ class Writer(threading.Thread):
     def _confirmed(self) -> bool:
         try:
             self._session.execute(self._insert, (self.written % KEYS, self.written))
-        except (DriverException, NoHostAvailable, OSError):
+        except (DriverException, NoHostAvailable, ConnectionException, OSError):
             self._never.wait(0.005)
             return False
         return True
@@ -224,9 +225,9 @@ def await_progress(out: Path) -> None:
 
 
 def await_true(condition: Callable[[], bool], what: str, why: Callable[[], str] = str) -> None:
-    never = rscylla.Stop()
-    for _ in range(int(PATIENCE_S / 0.1)):
-        if condition():
-            return
+    never, clock = rscylla.Stop(), rscylla.SystemClock()
+    deadline = clock.monotonic() + PATIENCE_S
+    while not condition():
+        if clock.monotonic() > deadline:
+            pytest.fail(f"{what} {why()}")
         never.wait(0.1)
-    pytest.fail(f"{what} {why()}")
