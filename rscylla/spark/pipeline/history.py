@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 from pyspark.sql.window import WindowSpec
 
+from ...errors import ConfigError
 from ..session.settings import without_call_sites
 from ..source.shape import ColumnShape, Shape
 from .cells import cells_of, grouped, identities, merged_columns, named, quoted, winners
@@ -18,6 +19,8 @@ from .inarrow import map_in_arrow
 from .latest import NEVER, is_static, range_deleted, row_values, second_of
 
 __all__ = ["history"]
+
+_OWN = ("valid_from", "valid_to", "is_current")
 
 
 @without_call_sites()
@@ -36,10 +39,12 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
         at: the aware time up to which values expire; default: now.
 
     Raises:
-        ConfigError: *changes* is not such a DataFrame, or *at* is no aware time.
+        ConfigError: *changes* is not such a DataFrame, the table has a column of one of these names, or *at* is no
+            aware time.
     """
     second = second_of(at)
     shape = Shape.of(changes)
+    _check_names(shape)
     moments = _moments(changes, shape, second)
     keys = [F.col(quoted(c.name)) for c in shape.keys]
     in_time = Window.partitionBy(*identities(shape.keys)).orderBy("cdc$at")
@@ -59,6 +64,15 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
         F.timestamp_micros("cdc$until").alias("valid_to"),
         F.col("cdc$until").isNull().alias("is_current"),
     )
+
+
+def _check_names(shape: Shape) -> None:
+    taken = next((c.name for c in (*shape.keys, *shape.values) if c.name.lower() in _OWN), None)
+    if taken is not None:
+        raise ConfigError(
+            f"the table of these changes has a column {taken!r}, as history has itself; leave it out: "
+            f"changes.withColumn('cdc_values', col('cdc_values').dropFields({taken!r})), or rename a key column"
+        )
 
 
 def _states(moments: DataFrame, shape: Shape, in_time: WindowSpec) -> DataFrame:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
-
 from ...errors import ConfigError
 from ..pipeline.merging import table_schema
 from ..source.shape import ignores_case, names_within
@@ -26,9 +24,8 @@ MAPPING = ("delta.columnMapping.mode", "name")
 """The property of a table of Delta Lake that maps names of columns."""
 
 _OWN = {
-    "delta": frozenset(
-        ("_row_id_", "_file_name_", "_source_row_present_", "_target_row_present_", "_row_dropped_", "_incr_row_count_")
-    ),
+    "parquet": frozenset(("_tmp_metadata_row_index",)),
+    "delta": frozenset(("_row_id_", "_file_name_", "_tmp_metadata_row_index", "__delta_internal_is_row_deleted")),
     "iceberg": frozenset(
         (
             *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
@@ -36,9 +33,9 @@ _OWN = {
         )
     ),
 }
-"""The columns that a format, or Spark in its MERGE, adds to each table or to the rows that it merges."""
+"""The columns that a format, or Spark, adds to each table, to its files, or to the rows of a MERGE."""
 
-_TITLES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+_TITLES = {"parquet": "Parquet", "delta": "Delta Lake", "iceberg": "Iceberg"}
 
 
 def check_columns(spark: SparkSession, shape: Shape, of_format: str) -> None:
@@ -51,16 +48,16 @@ def check_columns(spark: SparkSession, shape: Shape, of_format: str) -> None:
         shape.check_names(stored=True, advice="Delta Lake ignores; use a ParquetTable")
     elif ignores_case(spark):
         shape.check_names(stored=True)
-    schema = table_schema(shape) if of_format in _OWN else StructType()
-    taken = next((n for n in schema.names if n.lower() in _OWN[of_format]), None)
+    own = _OWN.get(of_format, frozenset())
+    taken = next((c.name for c in (*shape.keys, *shape.values) if c.name.lower() in own), None)
     if taken is not None:
         raise ConfigError(
             f"the column {taken!r} cannot be in a table of {_TITLES[of_format]}, which has one of this name itself; "
-            "use a ParquetTable, or rename the column"
+            "use another format, or rename the column"
         )
     if of_format != "iceberg":
         return
-    for names in names_within(schema):
+    for names in names_within(table_schema(shape)):
         known: dict[str, str] = {}
         for name in names:
             other = known.setdefault(_in_files_of_iceberg(name), name)
