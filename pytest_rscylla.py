@@ -30,12 +30,7 @@ _OPTION = "embedded_scylla_scope"
 _MARKER = "embedded_scylla"
 
 # Before anything imports them: pytest rewrites them automatically only in an installed wheel, not in an editable tree.
-pytest.register_assert_rewrite(
-    "rscylla.testing.contracts",
-    "rscylla.testing.groupcontracts",
-    "rscylla.testing.leasecontracts",
-    "rscylla.testing.lettercontracts",
-)
+pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.publishcontracts")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("rscylla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rscylla")
 
+pytest.register_assert_rewrite("eventcontracts", "groupcontracts", "leasecontracts", "lettercontracts")
+
 
 SLOW = ("pipeline", "interop")
 """Directories whose tests are all slow: each starts servers, drivers and often processes."""

@@ -24,21 +24,12 @@ from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, saver_of
 from rscylla.errors import ConfigError, CursorConflict, CursorError, CursorRegression, InvalidCursor
 from rscylla.event import Event, EventID, LogMark, cursor_key
 
-from .groupcontracts import ExpiringMembershipContract, GroupFencingContract, MembershipContract
-from .leasecontracts import ExpiringLeaseContract, LeaseContract
-from .lettercontracts import DeadLettersContract
 from .publishcontracts import PublisherContract
 
 __all__ = [
     "CursorAdminContract",
     "CursorStoreContract",
-    "DeadLettersContract",
     "EventCursorStoreContract",
-    "ExpiringLeaseContract",
-    "ExpiringMembershipContract",
-    "GroupFencingContract",
-    "LeaseContract",
-    "MembershipContract",
     "PublisherContract",
     "SharedCursorStoreContract",
 ]

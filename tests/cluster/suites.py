@@ -8,6 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from groupcontracts import GroupFencingContract, MembershipContract
+from leasecontracts import LeaseContract
+from lettercontracts import DeadLettersContract
 
 from cursorstore import (
     BufferedCursorStore,
@@ -24,11 +27,7 @@ from cursorstore.groups.rows import GroupRows
 from rscylla.abc import CursorStore, DeadLetters, Lease, Membership
 from rscylla.testing.contracts import (
     CursorAdminContract,
-    DeadLettersContract,
     EventCursorStoreContract,
-    GroupFencingContract,
-    LeaseContract,
-    MembershipContract,
     SharedCursorStoreContract,
 )
 

@@ -10,13 +10,13 @@ from typing import Any
 import attrs
 import pytest
 from cassandra.query import dict_factory
+from lettercontracts import DeadLettersContract
 
 from cursorstore import MemoryDeadLetters, ScyllaDeadLetters, letter_schema_cql
 from rscylla._letters import DeadLetter, KeptEvent
 from rscylla.abc import DeadLetters
 from rscylla.errors import ConfigError, TableNotFound
 from rscylla.testing import ManualClock
-from rscylla.testing.contracts import DeadLettersContract
 
 KEYSPACE = "Shop"
 TABLE = "Letters_of_tests"

@@ -8,6 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from eventcontracts import (
+    BuildStoreContract,
+    EventStoreContract,
+    SnapshotStoreContract,
+    SubjectKeysContract,
+    TimerStoreContract,
+)
 
 from rscylla.embedded import EmbeddedScylla
 from rscylla.eventsourcing import (
@@ -28,13 +35,6 @@ from rscylla.eventsourcing import (
     TimerStore,
 )
 from rscylla.testing import ManualClock
-from rscylla.testing.eventcontracts import (
-    BuildStoreContract,
-    EventStoreContract,
-    SnapshotStoreContract,
-    SubjectKeysContract,
-    TimerStoreContract,
-)
 
 KEYSPACE = "Shop"
 

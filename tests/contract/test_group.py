@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
+from groupcontracts import ExpiringMembershipContract, GroupFencingContract
 
 from cursorstore import (
     DEFAULT_GROUP_TABLE,
@@ -32,7 +33,6 @@ from rscylla.errors import LeaseLost, QueryTimeout
 from rscylla.event import EventID
 from rscylla.reflex import slice_name
 from rscylla.testing import ManualClock
-from rscylla.testing.contracts import ExpiringMembershipContract, GroupFencingContract
 
 KEYSPACE = "Shop"
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
+from leasecontracts import ExpiringLeaseContract
 
 from cursorstore import (
     BufferedCursorStore,
@@ -23,7 +24,7 @@ from rscylla.abc import CursorStore, Lease
 from rscylla.clock import SystemClock
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
-from rscylla.testing.contracts import CursorAdminContract, EventCursorStoreContract, ExpiringLeaseContract
+from rscylla.testing.contracts import CursorAdminContract, EventCursorStoreContract
 
 KEYSPACE = "Shop"
 

@@ -93,7 +93,6 @@ HEAVY = {
     "rscylla.cdc.arrow.spanbatches": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
     "rscylla.eventsourcing": ("cattrs", "cryptography"),
-    "rscylla.testing.eventcontracts": ("cattrs", "cryptography"),
 }
 """Modules, and packages of them, that need what only an extra brings."""
 

@@ -1,4 +1,4 @@
-"""Contract suites of leases, which ``contracts`` exports."""
+"""Contract suites of leases, as test classes to subclass."""
 
 from __future__ import annotations
 

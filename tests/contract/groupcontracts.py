@@ -1,4 +1,4 @@
-"""Contract suites of memberships in groups, which ``contracts`` exports."""
+"""Contract suites of memberships in groups, as test classes to subclass."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from cursorstore import GroupRows, abort_reslice, drain_member, find_group, list
 from rscylla._groups import NOBODY, GroupView
 from rscylla.abc import CursorStore, Membership
 from rscylla.errors import ConfigError, LeaseLost, QueryTimeout
-
-from ..embedded.clock import ManualClock
+from rscylla.testing import ManualClock
 
 __all__ = ["ExpiringMembershipContract", "GroupFencingContract", "MembershipContract"]
 
