@@ -3,7 +3,7 @@
     tree        ``Type``, a CQL type as a tree; text: parses it from the text of the schema
     registry    one row per type, and the functions that use the rows; add new types and new uses of values here
     natives     values of types without parts; containers: of types with parts; cells: how these are split
-    json        values as JSON
+    json        values as JSON; moments: dates and times that Python's calendar lacks
     arrow       columns of values as Arrow; json_arrow: as JSON; they import pyarrow, so nothing else here imports them
     connect     types and values as in Kafka Connect
     names       names in CQL text
@@ -16,7 +16,7 @@ How a value is represented, everywhere in rscylla:
     text, ascii, inet                        str
     blob                                     bytes
     boolean, uuid, timeuuid                  bool, uuid.UUID, uuid.UUID
-    timestamp                                aware UTC datetime; int milliseconds beyond the years 1 to 9999
+    timestamp                                aware UTC datetime; FarTime, an int of milliseconds, beyond years 1-9999
     date, time, duration                     the driver's Date, Time, Duration, which lose nothing
     list, vector                             list
     set                                      set, or list where elements cannot be hashed (order of the database)

@@ -29,6 +29,7 @@ from uuid import UUID, SafeUUID
 
 from .._integers import format_int
 from .containers import _frozen
+from .moments import FarTime
 
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object, object, object) except -1
@@ -53,6 +54,7 @@ SUM_OF_SOURCES = BUILT_FROM  # see ``rscylla._decoder``
 import_datetime()
 
 cdef object _UTC = timezone.utc
+cdef object _FAR_TIME = FarTime
 cdef type _UUID = UUID
 cdef object _UNKNOWN = SafeUUID.unknown
 
@@ -328,7 +330,7 @@ cdef class Number(Decoder):
 
 
 cdef class Timestamp(Decoder):
-    """Reads milliseconds: a datetime in the years 1 to 9999, and otherwise the number."""
+    """Reads milliseconds: a datetime in the years 1 to 9999, and otherwise a ``FarTime``."""
 
     @cdivision(True)
     cdef object read(self, const char* data, Py_ssize_t size):
@@ -339,7 +341,7 @@ cdef class Timestamp(Decoder):
             fail_width(8)
         ms = <int64_t> ulong_at(data)
         if ms < -62_135_596_800_000 or ms > 253_402_300_799_999:
-            return PyLong_FromLongLong(ms)
+            return _FAR_TIME(ms)
         # Days are counted from 0000-03-01, so that a leap day ends its year of 365 or 366 days, its four years, its
         # century, and its era of 400 years. All of it is positive from year 1 on.
         ms += 62_162_035_200_000

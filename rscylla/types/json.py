@@ -2,8 +2,9 @@
 
 Numbers, text, booleans and null are themselves, NaN and the infinities the strings "NaN", "Infinity", "-Infinity".
 Blobs are "0x" and hex digits, as cqlsh prints them. Decimals are strings; timestamps RFC 3339 in UTC; uuid, inet, date,
-time and duration their usual text. Lists, sets and tuples are arrays (sets sorted, so that the same value always gives
-the same text); maps are objects where all keys are text, else arrays of pairs; UDTs are objects.
+time and duration their usual text; years beyond 1 to 9999 are those of ISO 8601 and Java, see ``moments``. Lists, sets
+and tuples are arrays (sets sorted, so that the same value always gives the same text); maps are objects where all keys
+are text, else arrays of pairs; UDTs are objects.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from .._integers import format_int
 from .._timeuuid import format_time, us_of
+from .moments import FarTime, date_text
 
 __all__ = ["dumps", "dumps_key", "plain"]
 
@@ -25,7 +27,7 @@ __all__ = ["dumps", "dumps_key", "plain"]
 def plain(value: Any) -> Any:
     """Return *value* in terms of JSON: dicts with text keys, lists, strings, numbers, booleans, None."""
     if value is None or isinstance(value, str | bool | int):
-        return value
+        return value.text if isinstance(value, FarTime) else value
     if isinstance(value, float):
         return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, bytes | bytearray | memoryview):
@@ -40,7 +42,8 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, AbstractSet):
         return [plain(v) for v in _sorted(value)]
-    return str(value)
+    days = getattr(value, "days_from_epoch", None)  # of the driver's Date
+    return str(value) if days is None else date_text(days)
 
 
 def _sorted(values: AbstractSet[Any]) -> list[Any]:

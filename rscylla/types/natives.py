@@ -11,13 +11,14 @@ import re
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from .._integers import format_int, parse_int
 from .._timeuuid import datetime_of, parse_time
 from .cells import unsigned_vint
+from .moments import FarTime, parse_days, parse_far_time
 from .tree import Digits
 
 __all__ = ["Decoder", "Encoder", "TooManyDigits", "decimal_parts", "digits_reader", "has_width", "varint_parts"]
@@ -29,10 +30,8 @@ Encoder = Callable[[Any], bytes]
 """Makes the bytes of a value that JSON, or Arrow, has given."""
 
 _INT = struct.Struct(">i")
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_ZERO = 2**31
 _DAYS = re.compile(r"-?\d+", re.ASCII)
-_DATE = re.compile(r"(\d{1,4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{9})", re.ASCII)
 _DURATION = re.compile(r"(-?)(\d+)mo(\d+)d(\d+)ns", re.ASCII)
 
@@ -149,7 +148,7 @@ def decode_timestamp(raw: bytes) -> datetime | int | None:
     try:
         return datetime_of(ms * 1000)
     except OverflowError:
-        return ms
+        return FarTime(ms)
 
 
 def decode_uuid(raw: bytes) -> uuid.UUID | None:
@@ -241,19 +240,18 @@ def encode_uuid(value: Any) -> bytes:
 
 
 def encode_timestamp(value: Any) -> bytes:
-    """Return a timestamp; JSON has those beyond the years 1 to 9999 in milliseconds."""
-    ms = parse_time(value) // 1000 if isinstance(value, str) else _whole(value)
+    """Return a timestamp, of its text or its milliseconds."""
+    if isinstance(value, str):
+        far = None if value[:4].isdecimal() and value[:4] != "0000" else parse_far_time(value)
+        ms = parse_time(value) // 1000 if far is None else far
+    else:
+        ms = _whole(value)
     return ms.to_bytes(8, "big", signed=True)
 
 
 def encode_date(value: Any) -> bytes:
-    """Return a date; JSON has those beyond the years 1 to 9999 as text of the days since 1970."""
-    if _DAYS.fullmatch(_text(value)):
-        return encode_days(int(value))
-    match = _DATE.fullmatch(value)
-    if match is None:
-        raise ValueError("not a date")
-    return encode_days(date(*(int(part) for part in match.groups())).toordinal() - _EPOCH_DAY)
+    """Return a date, of its text or of text of the days since 1970."""
+    return encode_days(int(value) if _DAYS.fullmatch(_text(value)) else parse_days(value))
 
 
 def encode_time(value: Any) -> bytes:
