@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("fastavro")
+
+import avro_files
+import fastavro
+from avro_files import AvroFiles
+
 from rscylla.abc import Message, Publisher
 from rscylla.debezium import Field, Record, Schema, converters_of
 from rscylla.errors import ConfigError, PublishFailed
-from rscylla.publish import AvroFiles
 from rscylla.testing import ManualClock
 from rscylla.testing.contracts import PublisherContract
-
-fastavro = pytest.importorskip("fastavro")
 
 AVRO = {f"{half}.converter": "io.confluent.connect.avro.AvroConverter" for half in ("key", "value")}
 
@@ -217,3 +220,11 @@ def test_topics_stay_in_the_directory(tmp_path: Path) -> None:
     with AvroFiles(tmp_path / "in") as files:
         publish(files, Message("../out", b"1", None))
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_the_program_writes_the_changes_of_a_table_with_their_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["avro_files.py", "--embedded", "--directory", str(tmp_path)])
+    avro_files.main()
+    assert capsys.readouterr().out == "demo.shop.orders {'id': 1} c {'id': 1, 'total': {'value': 40}}\n"

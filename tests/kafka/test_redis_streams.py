@@ -22,10 +22,11 @@ from waiting import eventually
 pytest.importorskip("redis")
 
 import redis
+import redis_streams
+from redis_streams import RedisStreams
 
 from rscylla.abc import Message, Publisher
 from rscylla.errors import ConfigError, PublishFailed
-from rscylla.publish import RedisStreams
 from rscylla.testing.contracts import PublisherContract
 
 LONG_S = 60.0
@@ -282,3 +283,13 @@ def test_what_is_wrong_is_said_at_once() -> None:
         RedisStreams("redis://localhost", maxlen=0)
     with pytest.raises(ConfigError, match="Redis URL must specify"):
         RedisStreams("localhost")
+
+
+def test_the_program_publishes_the_changes_of_a_table(
+    server: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["redis_streams.py", "--embedded", "--redis", server.url])
+    redis_streams.main()
+    [record] = server.read("orders")
+    assert record.key == b'{"id":1}'
+    assert "INSERT" in capsys.readouterr().out

@@ -135,9 +135,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "pyspark": ("rscylla.spark",),
     "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.formats.registry"),
-    "fastavro": ("rscylla.debezium", "rscylla.publish"),
+    "fastavro": ("rscylla.debezium",),
     "javaproperties": ("rscylla.kafka",),
-    "redis": ("rscylla.publish.redisstreams",),
     "cryptography": ("rscylla.kafka", "rscylla.eventsourcing.shredding"),
     "cattrs": ("rscylla.eventsourcing.codec", "rscylla.eventsourcing.types"),
 }

@@ -1,26 +1,38 @@
-"""``AvroFiles``: the publisher to Avro object container files, with columns where the schemas are known."""
+"""A publisher of your own that writes: Avro object container files, with columns where the schemas are known.
+
+``publish`` settles its records before it returns, when the disk has them; see ``rscylla.abc.Publisher``. It uses public
+names only, and passes ``rscylla.testing.contracts.PublisherContract``. As a program it writes the changes of a table:
+
+    python examples/avro_files.py --embedded --directory /tmp/cdc
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, Self
 
-from ..abc import Message, PublishDone
-from ..clock import Clock, SystemClock
-from ..debezium import Registered
-from ..errors import ConfigError, PublishFailed
+import fastavro
 
-__all__ = ["AvroFiles"]
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import Clock, SystemClock
+from rscylla.abc import Message, PublishDone
+from rscylla.debezium import Registered
+from rscylla.errors import ConfigError, PublishFailed
+from rscylla.publish import DebeziumMessages, publishing
 
 Codec = Literal["null", "deflate"]
 
+AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 _OPEN: Final = ".avro.open"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]|^\.{1,2}$")
 _HEADERS: Final = {
@@ -57,7 +69,7 @@ class AvroFiles:
         clock: for the ages of files.
 
     Raises:
-        ConfigError: fastavro is not installed, or an argument is not possible.
+        ConfigError: an argument is not possible.
     """
 
     def __init__(
@@ -69,15 +81,10 @@ class AvroFiles:
         codec: Codec = "deflate",
         clock: Clock | None = None,
     ) -> None:
-        try:
-            import fastavro
-        except ImportError as e:
-            raise ConfigError("Avro files need fastavro; install rscylla[kafka]") from e
         if codec not in ("null", "deflate"):
             raise ConfigError(f"AvroFiles: codec is {codec!r}; use deflate or null")
         if max_bytes < 1 or max_s <= 0:
             raise ConfigError("AvroFiles: max_bytes and max_s must be above zero")
-        self._fastavro = fastavro
         self._directory = Path(directory)
         self._max_bytes, self._max_s, self._codec = max_bytes, max_s, codec
         self._clock = clock or SystemClock()
@@ -96,9 +103,7 @@ class AvroFiles:
             ConfigError: it is no Avro schema.
         """
         if form != "AVRO":
-            raise ConfigError(
-                "AvroFiles takes records of io.confluent.connect.avro.AvroConverter, or bytes as they are"
-            )
+            raise ConfigError(f"AvroFiles takes records of {AVRO}, or bytes as they are")
         with self._lock:
             number = self._ids.setdefault(text, len(self._ids) + 1)
             self._texts[_head(number)] = text
@@ -202,7 +207,7 @@ class AvroFiles:
         schema = {"type": "record", "name": "Record", "namespace": "rscylla", "fields": fields}
         out = path.open("xb")
         marker = os.urandom(16)
-        self._fastavro.writer(out, schema, [], codec=self._codec, metadata={"rscylla.topic": topic}, sync_marker=marker)
+        fastavro.writer(out, schema, [], codec=self._codec, metadata={"rscylla.topic": topic}, sync_marker=marker)
         _sync_directory(home)
         return _File(topic, key, value, path, out, marker, self._codec, self._clock.monotonic())
 
@@ -211,7 +216,7 @@ class AvroFiles:
         end = 0
         with path.open("rb") as file:
             try:
-                for block in self._fastavro.block_reader(file):
+                for block in fastavro.block_reader(file):
                     end = block.offset + block.size
             except Exception:  # noqa: BLE001 - whatever the end of a torn file looks like; what is whole was counted
                 pass
@@ -361,3 +366,31 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def main() -> None:
+    from rscylla.embedded import EmbeddedScylla
+
+    parser = argparse.ArgumentParser(description="Write the changes of a table to Avro files, and read them.")
+    parser.add_argument("--embedded", action="store_true", required=True, help="on a Scylla of its own")
+    parser.add_argument("--directory", type=Path, required=True, help="where the files go")
+    directory = parser.parse_args().directory
+    properties = {"topic.prefix": "demo", "key.converter": AVRO, "value.converter": AVRO}
+    with EmbeddedScylla() as scylla, AvroFiles(directory) as files:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, total int) WITH cdc = {'enabled': true}")
+        session.execute("INSERT INTO shop.orders (id, total) VALUES (1, 40)")
+        stream = rscylla.NewStream(session, "shop", "orders")
+        lag, until = rscylla.StreamLag(milliseconds=100), rscylla.StreamUntil(datetime.now(UTC))
+        consumer = publishing("lake", DebeziumMessages(properties, registry=files), files)
+        rscylla.run_forever(rscylla.Spec(stream, MemoryCursorStore(), consumer, lag, until))
+    for path in sorted(directory.glob("*/*.avro")):
+        with path.open("rb") as file:
+            records: Iterable[Any] = fastavro.reader(file)
+            for record in records:
+                print(path.parent.name, record["key"], record["value"]["op"], record["value"]["after"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,24 +1,35 @@
-"""``RedisStreams``: the publisher to streams of Redis."""
+"""A publisher of your own that waits: records as entries of streams of Redis. It uses public names only.
+
+A thread sends what ``publish`` took, and settles it when the server has replied; see ``rscylla.abc.Publisher``. It
+passes ``rscylla.testing.contracts.PublisherContract``. As a program it publishes the changes of a table to a server:
+
+    python examples/redis_streams.py --embedded --redis redis://localhost
+"""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import re
 import threading
 from collections import deque
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
 import attrs
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from .._retry import Backoff
-from ..abc import Message, PublishDone
-from ..errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import Backoff
+from rscylla.abc import Message, PublishDone
+from rscylla.errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
+from rscylla.publish import publishing
 
-__all__ = ["RedisStreams"]
-
-log = logging.getLogger("rscylla.publish")
+log = logging.getLogger(__name__)
 
 TOGETHER: Final = 256
 TOGETHER_BYTES: Final = 1 << 20
@@ -57,7 +68,7 @@ class RedisStreams:
     wait, and ``trouble`` says why. Any other refusal fails all records that wait: later ones must not overtake.
 
     The user needs XADD, MULTI, EXEC, INFO, CLIENT ID and CLIENT KILL. For Redis and what speaks as it does; not for
-    Redis Cluster. Needs the extra ``redis``.
+    Redis Cluster.
 
     Args:
         url: Of the server, as ``redis.Redis.from_url`` takes it: ``redis://HOST:PORT/DB``, ``rediss://``, ``unix://``.
@@ -67,7 +78,7 @@ class RedisStreams:
         options: As for ``redis.Redis.from_url``, such as ``username`` and ``ssl_ca_certs``.
 
     Raises:
-        ConfigError: the package redis is missing, or an argument is invalid.
+        ConfigError: an argument is invalid.
     """
 
     def __init__(
@@ -79,12 +90,6 @@ class RedisStreams:
         timeout: timedelta = timedelta(seconds=10),
         **options: Any,
     ) -> None:
-        try:
-            import redis
-            from redis.backoff import NoBackoff
-            from redis.retry import Retry
-        except ModuleNotFoundError as error:
-            raise ConfigError("RedisStreams needs the package redis; pip install 'rscylla[redis]'") from error
         if maxlen is not None and maxlen < 1:
             raise ConfigError("RedisStreams: maxlen must be 1 or more")
         given = {
@@ -299,3 +304,32 @@ def _settle(parcels: Sequence[_Parcel], error: RscyllaError | None) -> None:
 def _reason(error: Exception) -> str:
     """Return what the server said, without the command, which has values of rows."""
     return str(error).rpartition("caused error: ")[2] or type(error).__name__
+
+
+def entries(event: rscylla.Event) -> list[Message]:
+    """Return what is published of an event: its key and metadata, on the stream ``orders``."""
+    return [] if event.change is None else [Message("orders", event.foreign_id.encode(), event.metadata)]
+
+
+def main() -> None:
+    from rscylla.embedded import EmbeddedScylla
+
+    parser = argparse.ArgumentParser(description="Publish the changes of a table to a stream of Redis.")
+    parser.add_argument("--embedded", action="store_true", required=True, help="on a Scylla of its own")
+    parser.add_argument("--redis", default="redis://localhost", help="the Redis server")
+    url = parser.parse_args().redis
+    with EmbeddedScylla() as scylla, RedisStreams(url) as streams:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
+        session.execute("INSERT INTO shop.orders (id, state) VALUES (1, 'new')")
+        stream = rscylla.NewStream(session, "shop", "orders")
+        lag, until = rscylla.StreamLag(milliseconds=100), rscylla.StreamUntil(datetime.now(UTC))
+        consumer = publishing("redis", entries, streams)
+        rscylla.run_forever(rscylla.Spec(stream, MemoryCursorStore(), consumer, lag, until))
+    with redis.Redis.from_url(url) as client:
+        print(client.xrevrange("orders", count=1))
+
+
+if __name__ == "__main__":
+    main()
