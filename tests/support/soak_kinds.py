@@ -31,10 +31,10 @@ TOPIC = "orders"
 
 
 class Stepping(rscylla.SystemClock):
-    """A clock whose time of day is set anew every few seconds, often by minutes."""
+    """A clock whose time of day is set anew every 20 seconds, often by minutes."""
 
     def now_us(self) -> int:
-        dice = random.Random(f"{os.getpid()} {int(time.monotonic() / 7)}")
+        dice = random.Random(f"{os.getpid()} {int(time.monotonic() / 20)}")
         return super().now_us() + int(dice.choice([0, 0, dice.uniform(-100e6, 100e6)]))
 
 
