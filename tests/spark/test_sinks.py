@@ -13,9 +13,8 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegerType, Map
 import rscylla
 from rscylla import spark as rs
 from rscylla.event import LogMark
-from rscylla.spark.pipeline.tables import added_fields, changes_after, check_begins
-from rscylla.spark.sinks.parquet import _still_of
-from rscylla.spark.source.shape import ColumnShape, Shape
+from rscylla.spark.pipeline.evolving import evolutions
+from rscylla.spark.pipeline.tables import changes_after, check_begins
 
 
 class Collected:
@@ -102,32 +101,28 @@ TEXT, NUMBER = StringType(), DecimalType(38, 3)
 
 
 @pytest.mark.parametrize(
-    ("kind", "cql", "before", "after"),
+    ("before", "after"),
     [
-        ("clustering", "decimal", TEXT, NUMBER),
-        ("static", "decimal", NUMBER, TEXT),
-        ("regular", "varint", DecimalType(38, 0), NUMBER),
-        ("regular", "map<text, decimal>", MapType(TEXT, TEXT), MapType(TEXT, NUMBER)),
-        ("regular", "set<varint>", ArrayType(TEXT), ArrayType(NUMBER)),
-        ("regular", "list<frozen<set<varint>>>", ArrayType(ArrayType(TEXT)), ArrayType(ArrayType(NUMBER))),
-        ("regular", "sum", StructType().add("a", TEXT), StructType().add("a", NUMBER)),
+        (TEXT, NUMBER),
+        (NUMBER, TEXT),
+        (DecimalType(38, 0), NUMBER),
+        (MapType(TEXT, TEXT), MapType(TEXT, NUMBER)),
+        (ArrayType(TEXT), ArrayType(NUMBER)),
+        (ArrayType(ArrayType(TEXT)), ArrayType(ArrayType(NUMBER))),
+        (StructType().add("a", TEXT), StructType().add("a", NUMBER)),
     ],
 )
 def test_a_table_names_the_column_whose_type_has_changed_and_the_options_that_change_it(
-    kind: str, cql: str, before: DataType, after: DataType
+    before: DataType, after: DataType
 ) -> None:
-    key = ColumnShape("id", "partition_key", "int", IntegerType())
-    known, shape = (Shape.by_kind([key, ColumnShape("v", kind, cql, type_)]) for type_ in (before, after))
     told = (
-        r"^the column 'v' of the table /data/t has values of the type (string|decimal\(38,.\)), and not "
+        r"^the column 'v(\.a)?' of the table /data/t has values of the type (string|decimal\(38,.\)), and not "
         r"(string|decimal\(38,3\)); set the options decimalAs and varintAs as they were before, or check that"
     )
     with pytest.raises(rscylla.ConfigError, match=told):
-        _still_of(known, shape, "/data/t")
-    with pytest.raises(rscylla.ConfigError, match=told):
-        added_fields("v", before, after, "/data/t")  # as a MergeTable does
+        evolutions("v", before, after, "/data/t")
 
 
 def test_a_type_that_no_option_changes_is_told_without_options() -> None:
     with pytest.raises(rscylla.ConfigError, match=r"values of the type string, and not int; check that it belongs"):
-        added_fields("v", TEXT, IntegerType(), "t")
+        evolutions("v", TEXT, IntegerType(), "t")
