@@ -145,6 +145,7 @@ def test_demo_loses_nothing(run: Run) -> None:
     assert verdict["restarts"] > 0
 
 
+@pytest.mark.slow
 def test_demo_for_people_ends_with_the_verdict(run: Run) -> None:
     ran = run("demo", "--events", "40", "--seed", "3")
     assert ran.code == 0, ran.err

@@ -102,6 +102,7 @@ def test_show_without_cursors_and_of_no_group(group: Run, shop: Shop) -> None:
     assert (ran.code, len(ran.out)) == (0, 11)
 
 
+@pytest.mark.slow
 def test_watching_ends_with_a_signal(start: Callable[..., Process], shop: Shop, groups: ScyllaGroupTable) -> None:
     joined(shop, "pod-1")
     watching = start("group", "show", "workers", "--watch", "--json", "--store", shop.keyspace, "--host", shop.host)

@@ -47,6 +47,7 @@ def operator(run: Run, shop: Shop, tmp_path: Path, kafka: MockKafka) -> Operator
     return Operator(run, shop, tmp_path, kafka.servers)
 
 
+@pytest.mark.slow
 def test_cursors_in_kafka_are_listed_shown_and_moved(operator: Operator, shop: Shop) -> None:
     consumer, head = operator.consumer, rscylla.GetCursor(shop.session, shop.keyspace, "orders", datetime.now(UTC))
     assert operator("cursor", "list", "--json").objects == []
@@ -70,6 +71,7 @@ def test_cursors_in_kafka_are_listed_shown_and_moved(operator: Operator, shop: S
     assert store.list_cursors() == []
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_requested_where_the_connector_looks(
     operator: Operator, shop: Shop, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,7 @@ cluster.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_stale_process_of_the_same_name_cannot_move_the_cursor_back(
     scylla: EmbeddedScylla, open_store: Callable[..., ScyllaCursorStore], consumer: str
 ) -> None:

@@ -263,6 +263,7 @@ def test_no_answer_is_the_clients_time_out(scylla: EmbeddedScylla, session: Sess
     assert len(list(session.execute(SELECT_T))) == 1
 
 
+@pytest.mark.slow
 def test_a_delayed_statement_lets_others_pass(scylla: EmbeddedScylla, session: Session) -> None:
     fill(session, 2)
     scylla.faults.delay(timedelta(seconds=2), Statements(matching="v FROM t"))

@@ -514,6 +514,7 @@ def test_a_large_collection_is_not_packed_anew_with_each_write(monkeypatch: pyte
     assert sum(packed) < 500 * 1_000, "bytes"
 
 
+@pytest.mark.slow
 def test_a_log_row_takes_little_more_memory_than_its_bytes() -> None:
     """A hundred rows a second, each written at a time of its own, for ten hours of TTL."""
     store = make_store(log_table("v"))

@@ -1,6 +1,6 @@
 """Thousands of seeds of groups of processes; what one does is in ``tests/support/simulated_groups.py``.
 
-``RSCYLLA_SIMULATION_SEEDS`` says how many (40 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
+``RSCYLLA_SIMULATION_SEEDS`` says how many (20 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
 the first one, ``RSCYLLA_SIMULATION_SEED`` asks for one alone.
 """
 
@@ -31,9 +31,9 @@ from rscylla.service.groups.slicekeeper import SliceKeeper
 from rscylla.service.lease import LeasedStop
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
-SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "40"))
+SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "20"))
 ONE_SEED = os.environ.get("RSCYLLA_SIMULATION_SEED")
-SEEDS_PER_TEST = 20
+SEEDS_PER_TEST = 10
 RAREST = 2_000
 """So many seeds are tried: the rarest fault shows in about one of 150, in others after each change of the code."""
 

@@ -1,6 +1,6 @@
 """Thousands of seeds of the whole stack; what one does is in ``tests/support/simulated.py``.
 
-``RSCYLLA_SIMULATION_SEEDS`` says how many (40 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
+``RSCYLLA_SIMULATION_SEEDS`` says how many (20 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
 the first one, ``RSCYLLA_SIMULATION_SEED`` asks for one alone. The sums of all that happened are told at the end.
 """
 
@@ -28,9 +28,9 @@ from rscylla.cdc.read.shared import Share, Sharing
 from rscylla.cdc.rows.rows import LogRows
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
-SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "40"))
+SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "20"))
 ONE_SEED = os.environ.get("RSCYLLA_SIMULATION_SEED")
-SEEDS_PER_TEST = 20
+SEEDS_PER_TEST = 10
 
 
 def simulate(seed: int) -> Counter[str]:

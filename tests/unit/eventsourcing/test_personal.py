@@ -78,6 +78,7 @@ class Sealing:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(drawn_events(), st.booleans())
+@pytest.mark.slow
 def test_no_secret_of_any_event_is_in_what_is_stored_or_in_what_is_read_once_all_are_forgotten(
     drawn: Drawn, renames: bool
 ) -> None:

@@ -172,6 +172,7 @@ def test_tables_come_and_go_while_it_runs(bench: Bench) -> None:
     assert bench.code == 0
 
 
+@pytest.mark.slow
 def test_a_log_that_was_off_for_a_while_is_a_gap(session: rscylla.Session, kafka: MockKafka) -> None:
     create(session, "items")
     insert(session, "items", 1)
@@ -185,6 +186,7 @@ def test_a_log_that_was_off_for_a_while_is_a_gap(session: rscylla.Session, kafka
     assert (bench.error, bench.code) == (None, 0)
 
 
+@pytest.mark.slow
 def test_it_is_ready_only_while_all_tables_are_published(session: rscylla.Session, kafka: MockKafka) -> None:
     bench = Bench(session, kafka)
 
@@ -241,6 +243,7 @@ def test_a_table_that_is_named_and_goes_is_not_published(session: rscylla.Sessio
     ],
     ids=["raise", "oldest", "snapshot"],
 )
+@pytest.mark.slow
 def test_a_table_that_comes_back_is_another_one_unless_told(
     session: rscylla.Session, kafka: MockKafka, more: dict[str, str], published: set[int], refused: bool
 ) -> None:
@@ -314,6 +317,7 @@ def test_a_cluster_that_does_not_answer_while_tables_change_is_waited_for(
     assert not next(failures, False)
 
 
+@pytest.mark.slow
 def test_a_column_that_comes_while_it_runs_is_in_the_records(bench: Bench) -> None:
     create(bench.session, "items")
     insert(bench.session, "items", 1)
@@ -326,6 +330,7 @@ def test_a_column_that_comes_while_it_runs_is_in_the_records(bench: Bench) -> No
     assert value["after"]["extra"] == {"value": 9}
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_down_is_waited_for_and_nothing_is_a_dead_letter(bench: Bench) -> None:
     bench.kafka.create("demo.shop.items", 2)
     create(bench.session, "items")
@@ -351,6 +356,7 @@ def test_a_broker_that_is_down_is_waited_for_and_nothing_is_a_dead_letter(bench:
         ({"scylla_initial_lookback_ms": "1"}, []),
     ],
 )
+@pytest.mark.slow
 def test_a_first_start_is_where_the_properties_say(
     session: rscylla.Session, kafka: MockKafka, start: dict[str, str], expected: list[int]
 ) -> None:
@@ -424,6 +430,7 @@ def test_a_letter_as_a_whole_fits(key: int, value: int, headers: int, has: tuple
 
 
 @pytest.mark.parametrize("creation", [{}, {"auto_create_topics_enable": "true"}])
+@pytest.mark.slow
 def test_a_topic_that_kafka_forbids_is_tolerated_as_told(
     session: rscylla.Session, kafka: MockKafka, creation: dict[str, str]
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_stop_does_not_wait_for_a_kafka_that_is_down(
 # ---------------------------------------------------------------- keyspaces and tables of cursors are dropped
 
 
+@pytest.mark.slow
 def test_a_keyspace_that_is_dropped_and_made_again_stops_no_other_table(
     session: rscylla.Session, kafka: MockKafka
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_keyspace_that_is_dropped_and_made_again_stops_no_other_table(
     assert (running.code, running.error) == (0, None)
 
 
+@pytest.mark.slow
 def test_a_keyspace_that_stays_away_makes_no_stop_fail(session: rscylla.Session, kafka: MockKafka) -> None:
     with Running(session, kafka, in_memory=False, **QUICK) as running:
         for keyspace in ("shop", "other"):
@@ -104,6 +106,7 @@ def test_a_keyspace_that_stays_away_makes_no_stop_fail(session: rscylla.Session,
 
 
 @pytest.mark.parametrize("place", ["", "cursors"])
+@pytest.mark.slow
 def test_cursors_that_are_dropped_are_kept_again(session: rscylla.Session, kafka: MockKafka, place: str) -> None:
     if place:
         create(session, place)
@@ -122,6 +125,7 @@ def test_cursors_that_are_dropped_are_kept_again(session: rscylla.Session, kafka
         eventually(lambda: running.not_ready() == "", LONG_S)
 
 
+@pytest.mark.slow
 def test_a_table_whose_cursors_cannot_be_read_keeps_no_other_table_back(
     session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def avro(schemas: FakeRegistry) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("mode", "status"), [("fail", 401), ("fail", 409), ("warn", 401), ("warn", 404), ("warn", 409), ("skip", 503)]
 )
+@pytest.mark.slow
 def test_whatever_the_registry_refuses_is_tried_again_and_no_change_is_dropped(
     session: rscylla.Session, kafka: MockKafka, schemas: FakeRegistry, mode: str, status: int
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_registry_that_never_answers_is_seen_and_a_stop_does_not_wait_for_it(
     assert running.records("b") == 0
 
 
+@pytest.mark.slow
 def test_rows_of_a_snapshot_wait_for_the_registry_too(
     session: rscylla.Session, kafka: MockKafka, schemas: FakeRegistry
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_change_that_is_malformed_itself_is_passed_over_as_told_and_counted(
 
 
 @pytest.mark.parametrize("error", [PublishFailed("not now"), OSError("no network")])
+@pytest.mark.slow
 def test_what_may_pass_is_tried_again_in_mode_warn(
     session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

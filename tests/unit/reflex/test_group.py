@@ -468,6 +468,7 @@ def raising(error: Exception) -> Callable[..., Any]:
     return fail
 
 
+@pytest.mark.slow
 def test_a_lane_that_goes_on_after_the_membership_ended_ends_the_process(team: Team) -> None:
     team.blocked["billing[3/8]"] = threading.Event()
     first = team.join("first", stop_timeout=timedelta(seconds=1))
@@ -653,6 +654,7 @@ def test_the_fence_of_a_store_is_that_of_the_group(team: Team) -> None:
     )
 
 
+@pytest.mark.slow
 def test_dead_letters_are_those_of_the_whole_consumer_whatever_the_slices(team: Team) -> None:
     first = team.join("first", dead_letters=Letters({"billing": 2, "billing[3/4]": 5, "audit": 7}))
     team.until_held(8)

@@ -189,6 +189,7 @@ def test_so_many_threads_and_no_more(clock: ManualClock) -> None:
         endpoint.close()
 
 
+@pytest.mark.slow
 def test_connections_that_were_cut_leave_room_once_their_threads_have_ended() -> None:
     endpoint = Endpoint({}, "127.0.0.1", 0)
     endpoint.start()

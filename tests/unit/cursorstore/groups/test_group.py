@@ -667,6 +667,7 @@ class Groups:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_in_any_order_of_events_each_slice_has_one_holder_and_none_is_lost(seed: int) -> None:
     """Hypothesis draws the seed only: of its own actions, few find a slice that is held."""
     dice, groups = Random(seed), Groups()

@@ -329,6 +329,7 @@ def test_a_page_of_the_scan_that_is_older_than_an_event_of_the_log_loses_nothing
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 6))
+@pytest.mark.slow
 def test_a_projection_rebuilt_while_events_flow_and_lanes_restart_equals_the_live_one(seed: int, names: int) -> None:
     dice, shop = random.Random(seed), Shop()
     running = Running(shop)

@@ -502,6 +502,7 @@ LEGAL = [
 
 @pytest.mark.parametrize(("name", "value", "in_librdkafka", "becomes", "is_said"), LEGAL)
 @pytest.mark.parametrize("mode", ["requested", "required"])
+@pytest.mark.slow
 def test_what_javas_producer_takes_starts(
     name: str, value: str, in_librdkafka: str, becomes: str | int | None, is_said: bool, mode: str
 ) -> None:

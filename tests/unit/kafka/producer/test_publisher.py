@@ -112,6 +112,7 @@ def publish_each(publisher: KafkaPublisher, count: int) -> list[Exception | None
 
 
 @pytest.mark.parametrize("why", NOT_READY)
+@pytest.mark.slow
 def test_what_a_partition_refuses_that_is_not_ready_keeps_its_place(kafka: MockKafka, why: int) -> None:
     """The mock cluster, as Kafka does for a producer that is new to a partition, takes whatever number comes first."""
     kafka.create("t", 1)
@@ -123,6 +124,7 @@ def test_what_a_partition_refuses_that_is_not_ready_keeps_its_place(kafka: MockK
     assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(20)]
 
 
+@pytest.mark.slow
 def test_what_only_librdkafka_calls_delivered_is_published_again(kafka: MockKafka) -> None:
     kafka.create("t", 1)
     kafka.slow(2)
@@ -338,6 +340,7 @@ def publishers(kafka: MockKafka, prepare: Any) -> list[KafkaPublisher]:
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a b", "ä", "a/b", "a\n", "a\0b", "x" * 250])
+@pytest.mark.slow
 def test_a_topic_whose_name_kafka_forbids_refuses_its_record_alone(kafka: MockKafka, topic: str) -> None:
     prepared: list[str] = []
     for publisher in publishers(kafka, prepared.append):

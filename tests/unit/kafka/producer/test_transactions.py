@@ -109,6 +109,7 @@ class TestOnTheMockCluster(PublisherContract):
         return Message(topic, b"k", b"x" * 2_000_000)
 
 
+@pytest.mark.slow
 def test_the_cursor_is_the_last_record_of_the_transaction(kafka: MockKafka, stores: Stores) -> None:
     store = stores.open()
     publisher = store.publisher("c")
@@ -139,6 +140,7 @@ def test_the_cursor_is_the_last_record_of_the_transaction(kafka: MockKafka, stor
     party.leave()
 
 
+@pytest.mark.slow
 def test_a_transaction_is_committed_when_it_is_time_or_full(
     kafka: MockKafka, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_no_commit_comes_between_the_records_of_an_event(stores: Stores) -> None
     thread.join()
 
 
+@pytest.mark.slow
 def test_records_that_were_not_all_published_end_the_session(stores: Stores) -> None:
     store = stores.open(together=lambda name: ("c", "c/other"))
     publisher = store.publisher("c")
@@ -202,6 +205,7 @@ def test_records_that_were_not_all_published_end_the_session(stores: Stores) -> 
     assert [(r.consumer, r.cursor) for r in stores.open().list_cursors()] == [("c/other", "1")]
 
 
+@pytest.mark.slow
 def test_what_the_broker_refuses_is_known_from_the_third_session_on(kafka: MockKafka, stores: Stores) -> None:
     store = stores.open()
     publisher = store.publisher("c")
@@ -226,6 +230,7 @@ def test_what_the_broker_refuses_is_known_from_the_third_session_on(kafka: MockK
     store.flush()
 
 
+@pytest.mark.slow
 def test_a_commit_that_may_pass_is_tried_again(kafka: MockKafka, stores: Stores) -> None:
     store = stores.open()
     store.get_cursor("c")
@@ -235,6 +240,7 @@ def test_a_commit_that_may_pass_is_tried_again(kafka: MockKafka, stores: Stores)
     assert stores.open().get_cursor("c") == "1"
 
 
+@pytest.mark.slow
 def test_after_an_end_that_may_have_been_sent_twice_another_producer_begins(kafka: MockKafka, stores: Stores) -> None:
     """What is still on its way would end the next transaction."""
     store = stores.open()
@@ -260,6 +266,7 @@ def test_after_an_end_that_may_have_been_sent_twice_another_producer_begins(kafk
     party.leave()
 
 
+@pytest.mark.slow
 def test_after_an_end_in_doubt_the_cursors_are_those_of_this_process_or_the_session_ends(stores: Stores) -> None:
     store, other = stores.open(), stores.open()
     store.set_cursor("c", "1")
@@ -279,6 +286,7 @@ def test_after_an_end_in_doubt_the_cursors_are_those_of_this_process_or_the_sess
     assert store.get_cursor("c") == "5"
 
 
+@pytest.mark.slow
 def test_an_end_in_doubt_when_all_stops_is_no_failure(stores: Stores) -> None:
     stop = Stop()
     store = stores.open(stop=stop)
@@ -306,6 +314,7 @@ def test_what_takes_less_than_librdkafka_waits_before_it_tries_again_was_sent_on
     assert stores.open().publisher("c")._once_s == pytest.approx(seconds)
 
 
+@pytest.mark.slow
 def test_a_process_without_its_lease_fences_nobody_after_an_end_in_doubt(stores: Stores) -> None:
     lease = MemoryLease("team")
     assert lease.try_acquire()
@@ -320,6 +329,7 @@ def test_a_process_without_its_lease_fences_nobody_after_an_end_in_doubt(stores:
     assert stores.open().get_cursor("c") == "1"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_fenced_has_lost_its_lease(kafka: MockKafka, stores: Stores) -> None:
     store = stores.open()
     store.get_cursor("c")
@@ -383,6 +393,7 @@ def test_resets_are_kept_with_their_reasons(stores: Stores) -> None:
     assert other.find_cursor("d") is None
 
 
+@pytest.mark.slow
 def test_partitions_without_a_leader_are_waited_for(
     kafka: MockKafka, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +420,7 @@ def test_partitions_without_a_leader_are_waited_for(
     assert waited
 
 
+@pytest.mark.slow
 def test_a_cursor_is_not_overlooked_after_partitions_were_added(stores: Stores) -> None:
     name = next(name for name in "abcdefgh" if zlib.crc32(name.encode()) % 2 == 1)
     before, now = stores.open(), stores.open()
@@ -434,6 +446,7 @@ def test_a_transaction_ends_before_kafka_aborts_it(stores: Stores) -> None:
     assert stores.open(interval=timedelta(seconds=1)).publisher("c")._config["transaction.timeout.ms"] == 10_000
 
 
+@pytest.mark.slow
 def test_a_session_that_nobody_uses_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores.open()
     publisher = store.publisher("c")
@@ -474,6 +487,7 @@ def test_a_session_is_in_use_until_its_commit_ends(stores: Stores, monkeypatch: 
     assert publisher._used > 0
 
 
+@pytest.mark.slow
 def test_a_cursor_that_moves_during_a_commit_is_in_the_next(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rscylla.kafka.producer.transactions.IDLE_SESSION_S", LONG_S)
     store = stores.open()
@@ -508,6 +522,7 @@ def read_slowly(monkeypatch: pytest.MonkeyPatch, store: KafkaCursorStore, consum
     monkeypatch.setattr(store, "_read", slowly)
 
 
+@pytest.mark.slow
 def test_a_session_is_in_use_while_its_cursors_are_read(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores.open()
     read_slowly(monkeypatch, store, "c")
@@ -517,6 +532,7 @@ def test_a_session_is_in_use_while_its_cursors_are_read(stores: Stores, monkeypa
     assert [record.cursor for record in stores.open().list_cursors()] == ["1"]
 
 
+@pytest.mark.slow
 def test_cursors_are_read_and_saved_in_a_session_that_began_without_them(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -541,6 +557,7 @@ def test_cursors_are_read_and_saved_in_a_session_that_began_without_them(
     assert [record.cursor for record in stores.open().list_cursors()] == ["7"]
 
 
+@pytest.mark.slow
 def test_a_record_of_an_earlier_session_does_not_end_the_next_one(stores: Stores) -> None:
     store = stores.open()
     publisher = store.publisher("c")
@@ -571,6 +588,7 @@ def test_a_fatal_error_of_the_producer_of_an_earlier_session_does_not_end_the_ne
         publisher.check()
 
 
+@pytest.mark.slow
 def test_what_an_earlier_session_did_not_save_is_not_committed_while_cursors_are_read(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -591,6 +609,7 @@ def test_what_an_earlier_session_did_not_save_is_not_committed_while_cursors_are
     assert stores.open().list_cursors() == []
 
 
+@pytest.mark.slow
 def test_a_reset_is_saved_however_long_reading_the_cursors_takes(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -600,6 +619,7 @@ def test_a_reset_is_saved_however_long_reading_the_cursors_takes(
     assert [record.cursor for record in stores.open().list_cursors()] == ["3"]
 
 
+@pytest.mark.slow
 def test_a_reset_that_is_not_saved_is_an_error_even_if_another_thread_has_told_why(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,6 +669,7 @@ class AtTheCursor:
             raise rscylla.FateError("now")
 
 
+@pytest.mark.slow
 def test_records_whose_cursor_is_not_saved_are_aborted(stores: Stores) -> None:
     store = stores.open()
     with pytest.raises(RunError) as caught:
@@ -657,6 +678,7 @@ def test_records_whose_cursor_is_not_saved_are_aborted(stores: Stores) -> None:
     assert store.publisher("c").session == 0
 
 
+@pytest.mark.slow
 def test_a_run_whose_commit_fails_ends_with_that(kafka: MockKafka, stores: Stores) -> None:
     store = stores.open()
     kafka.fail(END_TRANSACTION, KafkaError.PRODUCER_FENCED)
@@ -715,6 +737,7 @@ def keys(kafka: MockKafka, topic: str = "demo.shop.items") -> list[int]:
     return sorted(json.loads(message.key or b"")["id"] for message in kafka.read(topic))
 
 
+@pytest.mark.slow
 def test_the_connector_continues_at_its_cursor_in_kafka(session: rscylla.Session, kafka: MockKafka) -> None:
     properties = properties_of(kafka)
     insert(session, 1, 2)
