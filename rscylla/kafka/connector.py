@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from .._retry import Backoff
-from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
+from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc, flush_cursor
 from ..cdc import Stream
 from ..cdc.log import logged_tables, read_table
 from ..cdc.read import Limits
@@ -24,18 +24,20 @@ from ..errors import (
     MalformedData,
     MetadataError,
     RscyllaError,
+    RunError,
+    ServiceFailed,
     SourceError,
     TableNotFound,
 )
 from ..event import Event
 from ..options import StreamLag, StreamOption, StreamToHead
 from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
-from ..reflex import Spec, metrics_for, slice_name
+from ..reflex import Spec, metrics_for, slice_name, take_along
 from ..service import Group, Restarts, Service
 from .config.client import producer_config
 from .config.keystores import scylla_context
 from .config.properties import Properties
-from .cursors.scylla import Stores, check_not_sliced, check_not_whole, closed
+from .cursors.scylla import Stores, closed
 from .cursors.store import KafkaCursorStore
 from .heartbeats import Heartbeats
 from .letters import letter_of
@@ -144,6 +146,10 @@ class Connector:
     _start: Callable[[Stream], str] = attrs.field(init=False)
     _prepare: Callable[[str], None] | None = attrs.field(default=None, init=False)
     _exactly: KafkaCursorStore | None = attrs.field(default=None, init=False)
+    _first: Mapping[TableKey, Any] = attrs.field(factory=dict, init=False)
+    """The tables of the first look, with the ids of their logs. One that comes later is read from its first change."""
+    _begun: set[str] = attrs.field(factory=set, init=False)
+    """The lanes that have begun once. If their cursors are lost, they do not begin at the start again."""
 
     def __attrs_post_init__(self) -> None:
         self.properties.require()
@@ -205,7 +211,6 @@ class Connector:
     # ------------------------------------------------------------ terms
 
     def _run(self, publisher: Publisher, stop: Stop) -> int:
-        interval_s = self.properties.number("rscylla.tables.interval.ms") / 1000
         self._check_named()
         first = True
         while not stop.is_set():
@@ -218,9 +223,12 @@ class Connector:
                     log.info("publishing %s, %g s behind the clock (%s)", names, lag_ms / 1000, _LAG)
                     for topic, shared in self._shared(tables).items():
                         log.warning("%s have one topic, %s, where their keys mix; see topic.delimiter", shared, topic)
-                    lanes, group, failed = self._lanes(list(tables), publisher, first=first)
+                    if first:
+                        self._first = tables
+                    failed = self._storeless(tables, first=first)
                     missing |= {f'table "{".".join(key)}"': why for key, why in failed.items()}
-                    kept, first = self._stores.tables(), False
+                    lanes, group = self._lanes({k: v for k, v in tables.items() if k not in failed}, publisher)
+                    kept = self._stores.tables()
                 elif self.to_head:
                     return 0
                 else:
@@ -242,10 +250,11 @@ class Connector:
             self.service = service
             service.start()
             try:
-                stale = self._watch(service, tables, kept, failed, stop, interval_s)
+                stale = self._watch(service, tables, kept, failed, stop, first and bool(tables))
             finally:
                 service.stop()
                 service.wait()
+            first = first and not tables
             if stale is None:
                 if service.failure is not None:
                     raise service.failure
@@ -275,14 +284,16 @@ class Connector:
         kept: dict[str, Any],
         failed: Collection[TableKey],
         stop: Stop,
-        interval_s: float,
+        is_first: bool,
     ) -> set[str] | None:
         """Wait until the service ends or must end. If another one is to follow, return keyspaces that lost a table.
 
         Args:
             kept: the ids of the tables in which cursors are, by keyspace.
-            failed: the tables that have no lane, since their cursors could not be read.
+            failed: the tables that have no lane, since they have no store of cursors.
+            is_first: whether these are the first lanes: if none of them can run, nothing can begin as it is.
         """
+        interval_s = self.properties.number("rscylla.tables.interval.ms") / 1000
         looked = self.clock.monotonic()
         while not stop.wait(min(LOOK_S, interval_s)):
             ended = service.wait(timedelta())
@@ -302,20 +313,30 @@ class Connector:
                 come, gone = sorted(found.keys() - tables.keys()), sorted(tables.keys() - found.keys())
                 log.info("tables have changed: %d more, %d less; lanes start again", len(come), len(gone))
                 return lost | {key[0] for key, log_id in tables.items() if found.get(key) != log_id}
-            if any(map(self._is_usable, failed)):
+            if any(self._store_error(key) is None for key in failed):
                 return set()
             if ended:
-                return None
+                return None if is_first or not _may_heal(service.failure) or stop.wait(interval_s) else set()
+            service.retry_parked(_may_heal)
         return None
 
-    def _is_usable(self, key: TableKey) -> bool:
-        """Return whether the cursor of a table can be read now."""
+    def _store_error(self, key: TableKey) -> RscyllaError | None:
+        """Return why there is no store for the cursors of a table, None if there is one."""
         try:
-            self._stores.of(key[0]).get_cursor(consumer_name(self.properties, *key))
+            if self._exactly is None:
+                self._stores.of(key[0])
         except RscyllaError as error:
+            return error
+        return None
+
+    def _storeless(self, tables: Iterable[TableKey], *, first: bool) -> dict[TableKey, str]:
+        """Return the tables for whose cursors there is no store, with why; the *first* time, that is an error."""
+        failed = {key: error for key in tables if (error := self._store_error(key)) is not None}
+        for key, error in failed.items():
+            if first:
+                raise error
             log.warning("%s has no lane yet: %s", ".".join(key), error)
-            return False
-        return True
+        return {key: str(error) for key, error in failed.items()}
 
     def _check_named(self) -> None:
         """Raise what is wrong with a table that is named, not matched by a pattern: nobody would miss its changes."""
@@ -328,35 +349,20 @@ class Connector:
 
     # ------------------------------------------------------------ lanes
 
-    def _lanes(
-        self, tables: Sequence[TableKey], publisher: Publisher, *, first: bool
-    ) -> tuple[list[Spec], Group | None, dict[TableKey, str]]:
+    def _lanes(self, tables: Mapping[TableKey, Any], publisher: Publisher) -> tuple[list[Spec], Group | None]:
         """Return the lanes of the tables: those of a process alone, or of the slices that a group gives to it.
 
-        Also returns why tables have none, which keeps no other table from its lane, unless it is the *first* time.
+        Each lane reads its cursor itself, so one that cannot keeps no other from running.
         """
-        failed: dict[TableKey, str] = {}
-        if self.membership is None:
-            lanes = []
-            for key in tables:
-                try:
-                    lanes.append(self._lane(key, self._stream(key), publisher, first=first))
-                except (SourceError, MetadataError) as error:
-                    if first:
-                        raise
-                    log.warning("%s has no lane yet: %s", ".".join(key), error)
-                    failed[key] = str(error)
-            return lanes, None, failed
         streams = {key: self._stream(key) for key in tables}  # once, so that slices of a table are read together
+        fresh = {key for key, log_id in tables.items() if self._first.get(key) == log_id}
 
         def of_slice(index: int, count: int) -> list[Spec]:
-            return [self._lane(key, streams[key], publisher, (index, count), first=first) for key in tables]
+            return [self._lane(key, streams[key], publisher, (index, count), fresh=key in fresh) for key in tables]
 
-        return [], Group(self.membership, of_slice), failed
+        return ([], Group(self.membership, of_slice)) if self.membership is not None else (of_slice(0, 1), None)
 
-    def _lane(
-        self, key: TableKey, stream: Stream, publisher: Publisher, part: tuple[int, int] = (0, 1), *, first: bool
-    ) -> Spec:
+    def _lane(self, key: TableKey, stream: Stream, publisher: Publisher, part: tuple[int, int], *, fresh: bool) -> Spec:
         properties = self.properties
         name, exactly = consumer_name(properties, *key), self._exactly
         store = self._stores.of(key[0]) if exactly is None else exactly
@@ -366,53 +372,44 @@ class Connector:
             publisher = exactly.publisher(name, prepare=self._prepare)
         snapshots = self._snapshots(publisher, part)
         # A snapshot begins where the changes do; and a table that comes later is new: all of its changes are wanted.
-        start = self._start if first and snapshots.mode == "never" else None
-        if exactly is None:
-            cursor = store.get_cursor(name)
-            if cursor == "" and part[1] > 1:
-                check_not_whole(consumer_name(properties, *key), name, part[1], store)
-            if cursor == "" and self.membership is None:
-                check_not_sliced(name, store)
-            if cursor == "" and start is not None and (begin := start(stream)):
-                store.set_cursor(name, begin)
-                store.flush()  # a later crash must not move the start
+        start = self._start if fresh and snapshots.mode == "never" else None
         if self.before is not None:
             self.before(key, stream, store)
         consumer = publishing(name, self._messages(name), publisher, **self._bounds(part))
         options: list[StreamOption] = [StreamLag(timedelta(milliseconds=properties.number(_LAG)))]
         if self.to_head:
             options.append(StreamToHead())
-        opened: StreamFunc = snapshots.lane(stream, store, name)
-        if exactly is not None:
-            opened = _Beginning(opened, partial(self._begin, exactly, key, name, stream, start))
-        return Spec(opened, store, consumer, *options, registry=self.registry)
+        begin = partial(self._begin, store, key, name, stream, start)
+        return Spec(
+            _Beginning(snapshots.lane(stream, store, name), begin), store, consumer, *options, registry=self.registry
+        )
 
     def _begin(
         self,
-        store: KafkaCursorStore,
+        store: CursorStore,
         key: TableKey,
         name: str,
         stream: Stream,
         start: Callable[[Stream], str] | None,
     ) -> str:
-        """Set the cursor of a lane that has none in Kafka, and return it: that of at-least-once mode, or the start.
+        """Set the cursor of a lane that has none, and return it: that of at-least-once mode, or the start.
 
         Called by the lane, so that all of them begin their sessions at once: one must not wait for what another left.
         """
+        cursor = "" if self._exactly is None else self._taken(self._exactly, key, name, stream)
+        if not cursor and start is not None and name not in self._begun and (cursor := start(stream)):
+            store.set_cursor(name, cursor)
+            flush_cursor(store, name)  # a later crash must not move the start
+        self._begun.add(name)
+        return cursor
+
+    def _taken(self, store: KafkaCursorStore, key: TableKey, name: str, stream: Stream) -> str:
+        """Take the cursors of a lane over from ScyllaDB into Kafka, if it has none there; return that of changes."""
         if store.find_cursor(name) is not None:
             return ""
-        base, count = consumer_name(self.properties, *key), stream.key_slice[1]
-        for other in store.list_cursors():
-            part = other.slice_of(base)
-            if part is not None and part[1] != count:
-                raise ConfigError(
-                    f"{other.consumer!r} has a cursor in Kafka, and {name!r} has none, so changes would be published "
-                    "again; in exactly-once mode, the number of slices stays"
-                )
         kept = self._stores.scylla(key[0])
         try:
-            if count > 1:
-                check_not_whole(base, name, count, kept)
+            take_along(kept, name, stream.key_slice, from_whole=False)
             for each in (snapshot_name(name), name):
                 record = kept.find_cursor(each)
                 if record is not None and record.cursor:
@@ -420,11 +417,7 @@ class Connector:
                     store.reset_cursor(each, record.cursor, reason="taken from the table of cursors in ScyllaDB")
         except TableNotFound:
             pass  # it was never used
-        cursor = store.get_cursor(name)
-        if not cursor and start is not None and (cursor := start(stream)):
-            store.set_cursor(name, cursor)
-            store.flush_cursor(name)  # a later crash must not move the start
-        return cursor
+        return store.get_cursor(name)
 
     def _bounds(self, part: tuple[int, int]) -> dict[str, Any]:
         """Return the options of ``publishing`` for a slice."""
@@ -540,6 +533,14 @@ def _unread(missing: Mapping[str, str], publisher: Publisher) -> dict[str, str]:
     """Return what is not published although no lane says so, with why, by name."""
     trouble = publisher.trouble()
     return {**missing, **({"Kafka": trouble} if trouble else {})}
+
+
+def _may_heal(failure: ServiceFailed | None) -> bool:
+    """Return whether a lane ended since it could not begin to read, for a reason that others may take away."""
+    error = None if failure is None else failure.__cause__
+    if not isinstance(error, RunError) or error.stage not in ("get_cursor", "stream") or error.resumable:
+        return False
+    return isinstance(error.__cause__, SourceError | TableNotFound)
 
 
 @attrs.frozen(eq=False)

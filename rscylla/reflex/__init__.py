@@ -6,6 +6,7 @@ from .context import Run
 from .deferred import Collector, Deferred
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
+from .first import take_along
 from .inflight import LOOK_AGAIN_S, Entry, Prefix, positive
 from .patterns import (
     Ack,
@@ -93,6 +94,7 @@ __all__ = [
     "slice_name",
     "slice_of",
     "slice_specs",
+    "take_along",
     "traced",
     "whole_of",
     "windows",

@@ -255,6 +255,15 @@ class Service:
         """Request a stop and return at once. Can be called repeatedly, by any thread, consumer, or signal handler."""
         self._inbox.put(("halt", None))
 
+    def retry_parked(self, wanted: Callable[[ServiceFailed], bool]) -> None:
+        """Run parked lanes again whose failures are *wanted*, and return at once. Thread-safe."""
+
+        def retry() -> None:
+            for worker in self._workers:
+                worker.retry_parked(wanted)
+
+        self._inbox.put(("call", retry))
+
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the service has ended, at most *timeout* of real time; return whether it has."""
         return self._ended.wait(None if timeout is None else timeout.total_seconds())

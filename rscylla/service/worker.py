@@ -85,7 +85,8 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+        thread = self._thread
+        return thread is not None and thread.is_alive()
 
     def stand_by(self) -> None:
         """Record that the lane waits for the lease."""
@@ -97,14 +98,23 @@ class Worker:
         self._stop = stop
         self._retrying = False
         self.trouble = ""
+        self.failure = None
         self._at_rest = None
         self._thread = threading.Thread(target=self._work, name=f"rscylla-lane-{self.name}", daemon=True)
         self._thread.start()
+
+    def retry_parked(self, wanted: Callable[[ServiceFailed], bool]) -> None:
+        """Run the spec again if the lane is parked with a failure that is *wanted*, unless it is to stop."""
+        is_at_rest = self._at_rest == "parked" and self._thread is None  # joined: no message of its end is on its way
+        if is_at_rest and not self._stop.is_set() and self.failure is not None and wanted(self.failure):
+            self.start(self._stop)
 
     def join(self, seconds: float) -> bool:
         """Wait until the thread has ended, at most *seconds* of real time; return whether it has."""
         if self._thread is not None:
             self._thread.join(seconds)
+            if not self.alive:
+                self._thread = None
         return not self.alive
 
     def facts(self, dead_letters: int | None) -> LaneFacts:

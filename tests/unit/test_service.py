@@ -354,6 +354,34 @@ def test_a_parked_lane_stays_down_and_the_others_continue(bench: Bench) -> None:
     assert service.exit_code == 0
 
 
+def test_a_parked_lane_runs_again_when_it_is_told_to_and_its_failure_is_wanted(bench: Bench) -> None:
+    spec, other = bench.spec("billing"), bench.spec("mailing")
+    bench.streams["billing"].fail("open", expired())
+    service = bench.service(spec, other, restarts={"billing": Restarts(fatal="park")})
+    service.start()
+    until(lambda: service.facts().lanes[0].state == "parked", "the lane is parked")
+    asked: list[str] = []
+
+    def wanted(failure: ServiceFailed) -> bool:
+        asked.append(failure.consumer)
+        return len(asked) > 1
+
+    service.retry_parked(wanted)
+    until(lambda: bool(asked), "the failure is looked at")
+    assert service.facts().lanes[0].state == "parked"
+
+    def goes_on() -> bool:
+        service.retry_parked(wanted)
+        return bench.consumers["billing"].ids == ["e1", "e2", "e3", "e4"]
+
+    until(goes_on, "the lane runs again")
+    assert service.ready()["status"] == "ok"
+    assert set(asked) == {"billing"}
+    service.stop()
+    assert service.wait(timedelta(seconds=PATIENCE_S))
+    assert (service.exit_code, service.failure) == (0, None)
+
+
 def test_with_nothing_left_but_parked_lanes_the_service_ends(bench: Bench) -> None:
     spec, other = bench.spec("billing"), bench.spec("mailing", StreamToHead())
     bench.streams["billing"].fail("recv", DOWN, times=100)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from ...abc import CursorRecord, CursorStore, Membership
+from ...abc import CursorStore, Membership
 from ...driver import ReadSession, Session, consistency_named
-from ...errors import ConfigError
 from ..config.properties import Properties
 
 if TYPE_CHECKING:
     from cursorstore import ScyllaCursorStore
 
-__all__ = ["SAVE_EVERY", "Stores", "check_not_sliced", "check_not_whole", "closed"]
+__all__ = ["SAVE_EVERY", "Stores", "closed"]
 
 log = logging.getLogger("rscylla.kafka")
 
@@ -92,24 +91,3 @@ def closed(store: CursorStore) -> None:
         store.close()
     except Exception as error:  # noqa: BLE001 - one store must not keep others open, and nothing is lost
         log.warning("cursors of %r are not saved, so changes are published again: %s", store, error)
-
-
-def check_not_whole(whole: str, name: str, count: int, store: CursorStore) -> None:
-    """Raise ``ConfigError`` if the cursor of a process alone, or a takeover, was not cut into slices."""
-    find = getattr(store, "find_cursor", None)
-    if find is not None and find(name) is None and find(whole) is not None:
-        raise ConfigError(
-            f"{whole!r} has a cursor, and {name!r} has none, so a group would not go on there; cut it with "
-            f"`rscylla cursor reslice {whole} --from 1 --to {count}` while no process of the group runs"
-        )
-
-
-def check_not_sliced(whole: str, store: CursorStore) -> None:
-    """Raise ``ConfigError`` if slices of a group have cursors, and a process alone has none."""
-    records: Sequence[CursorRecord] = getattr(store, "list_cursors", list)()
-    sliced = [r.consumer for r in records if r.cursor and r.consumer != whole and r.slice_of(whole)]
-    if sliced and whole not in {r.consumer for r in records}:
-        raise ConfigError(
-            f"{sliced[0]!r}, of a group, has a cursor, and {whole!r} has none, so a process alone would not go on "
-            "there; set rscylla.group, or the lowest cursor of its slices by `rscylla cursor reset`"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from mockkafka import MockKafka
@@ -10,9 +11,10 @@ from runningconnector import LONG_S, Running
 from waiting import eventually
 
 import rscylla
+from cursorstore import ScyllaCursorStore
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import QueryFailed
-from rscylla.kafka import Connector
+from rscylla.kafka import Connector, KafkaCursorStore
 from rscylla.kafka.cursors.scylla import Stores
 
 
@@ -125,30 +127,92 @@ def test_cursors_that_are_dropped_are_kept_again(session: rscylla.Session, kafka
         eventually(lambda: running.not_ready() == "", LONG_S)
 
 
+GROUP = {"rscylla_group": "team", "rscylla_group_slices": "2", "rscylla_store_keyspace": "cursors"}
+
+
+class Unreadable:
+    """Makes the cursors of ``shop.a`` unreadable while ``on``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *, on: bool) -> None:
+        self.on = on
+        real = getattr(owner, method)
+
+        def failing(store: object, name: str) -> object:
+            if self.on and name.startswith(("demo.shop.a", "shop")):
+                raise QueryFailed("no right to read the cursors of shop")
+            return real(store, name)
+
+        monkeypatch.setattr(owner, method, failing)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("where", [(Stores, "of"), (ScyllaCursorStore, "get_cursor")])
 def test_a_table_whose_cursors_cannot_be_read_keeps_no_other_table_back(
-    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
 ) -> None:
-    of, fails = Stores.of, [False]
-
-    def failing(stores: Stores, keyspace: str) -> rscylla.abc.CursorStore:
-        if keyspace == "shop" and fails[0]:
-            raise QueryFailed("no right to read the cursors of shop")
-        return of(stores, keyspace)
-
-    monkeypatch.setattr(Stores, "of", failing)
+    cursors = Unreadable(monkeypatch, *where, on=False)
     with Running(session, kafka, in_memory=False, **QUICK) as running:
         running.insert("a", 1, keyspace="other")
         eventually(lambda: running.records("a", keyspace="other") == 1, LONG_S)
-        fails[0] = True
+        cursors.on = True
         session.execute("CREATE TABLE other.late (id int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
         running.insert("late", 1, keyspace="other")
         eventually(lambda: running.records("late", keyspace="other") == 1, LONG_S)
-        assert "no right to read the cursors of shop" in running.not_ready()
-        fails[0] = False
+        eventually(lambda: "no right to read the cursors of shop" in running.not_ready(), LONG_S)
+        cursors.on = False
         running.insert("a", 1)
         eventually(lambda: running.records("a") == 1, LONG_S)
         eventually(lambda: running.not_ready() == "", LONG_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [{}, GROUP])
+def test_a_lane_that_cannot_begin_tries_again_alone(
+    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, group: dict[str, str]
+) -> None:
+    create(session, "cursors")
+    cursors = Unreadable(monkeypatch, ScyllaCursorStore, "get_cursor", on=True)
+    with Running(session, kafka, in_memory=False, **QUICK, **group) as running:
+        running.insert("a", *range(8), keyspace="other")
+        running.insert("a", *range(8))
+        eventually(lambda: running.records("a", keyspace="other") == 8, LONG_S)
+        eventually(lambda: "demo.shop.a" in running.not_ready(), LONG_S)
+        assert "no right to read the cursors of shop" in running.not_ready()
+        others, service = running.lanes(), running.connector.service
+        assert others == {f"demo.other.a{part}" for part in (("[0/2]", "[1/2]") if group else ("",))}
+        cursors.on = False
+        eventually(lambda: running.records("a") == 8, LONG_S)
+        eventually(lambda: running.not_ready() == "", LONG_S)
+        assert running.connector.service is service
+        assert [running.records("a", keyspace=keyspace) for keyspace in ("shop", "other")] == [8, 8]
+    assert (running.code, running.error) == (0, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("group", "had"), [({}, "demo.shop.a[1/4]"), (GROUP, "demo.shop.a")])
+@pytest.mark.parametrize("mode", ["requested", "required"])
+def test_a_table_whose_cursors_are_in_other_slices_keeps_no_other_table_back(
+    session: rscylla.Session,
+    kafka: MockKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    group: dict[str, str],
+    had: str,
+    mode: str,
+) -> None:
+    """It does not begin anew, which would publish its changes again, or pass them over with rscylla.start=head."""
+    monkeypatch.setattr(KafkaCursorStore, "_check_policy", lambda self, admin: None)  # the mock cluster knows none
+    kafka.create("rscylla_cursors", 2)
+    create(session, "cursors")
+    head = rscylla.NewStream(session, "shop", "a").head_cursor(timedelta())
+    ScyllaCursorStore(session, "cursors", create=True).set_cursor(had, head)
+    more = {"exactly_once_support": mode, "rscylla_store_keyspace": "cursors"} | group
+    with Running(session, kafka, in_memory=False, **QUICK, **more) as running:
+        running.insert("a", *range(8), keyspace="other")
+        running.insert("a", *range(8))
+        eventually(lambda: running.records("a", keyspace="other") == 8, LONG_S)
+        eventually(lambda: f"'{had}' has a cursor" in running.not_ready(), LONG_S)
+        assert "rscylla cursor reslice demo.shop.a --from" in running.not_ready()
+        assert running.records("a") == 0
 
 
 def test_the_first_start_says_what_is_wrong(
