@@ -19,7 +19,7 @@ from peers.shapes import KEYSPACE, LAG, SHAPES, create_keyspace, fill, timed
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark import ParquetTable, Window, ensure_java, latest, register
+from rscylla.spark import ParquetTable, PlannedWindow, ensure_java, latest, register
 
 TABLE = "narrow"
 FEW = 40
@@ -373,7 +373,7 @@ def tables(
         table = f"{KEYSPACE}.merged_{name}"
         key = "PRIMARY KEY (pk, ck)"
         session.execute(f"CREATE TABLE {table} (pk int, ck bigint, {columns}, {key}) WITH cdc = {{'enabled': true}}")
-        windows: list[Window] = []
+        windows: list[PlannedWindow] = []
         frames: list[Any] = []
         for part in range(2):
             start = int(time.time() * 1e6)
@@ -384,7 +384,7 @@ def tables(
                 session.execute(text.format(t=table, pk=pk, ck=ck, i=i, e=i % 7, key=where))
             end = int(time.time() * 1e6)
             cursors = [str(rscylla.EventID(0, us)) for us in (start if not windows else windows[-1].end_us, end)]
-            windows.append(Window(0, start, end, *cursors))
+            windows.append(PlannedWindow(0, start, end, *cursors))
             given = {**options, "table": f"merged_{name}", "startingPosition": iso(start / 1e6)}
             df = spark.read.format("scylla-cdc").options(**given, endingPosition=iso(end / 1e6)).load()
             # Stored, because reading the log is measured above.

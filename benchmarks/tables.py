@@ -21,7 +21,7 @@ from spark import iso, latest_rows, spent_on
 
 import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark import MergeTable, Window, ensure_java, register, with_format
+from rscylla.spark import MergeTable, PlannedWindow, ensure_java, register, with_format
 from rscylla.spark.session.formats import FORMATS, pyspark_version
 
 PER_PARTITION = 10
@@ -97,7 +97,7 @@ class Log:
             "WITH cdc = {'enabled': true}"
         )
 
-    def window(self, partitions: list[int]) -> tuple[Any, Window]:
+    def window(self, partitions: list[int]) -> tuple[Any, PlannedWindow]:
         """Write to each row of *partitions*; return these changes, stored, and their window."""
         start_us = time.time_ns() // 1000
         for pk in partitions:
@@ -112,7 +112,7 @@ class Log:
         path = str(self.directory / f"{self.table}-{self._count}")
         found.write.parquet(path)
         cursors = [str(rscylla.EventID(0, us)) for us in (self._last_us or start_us, end_us)]
-        window = Window(0, self._last_us or start_us, end_us, *cursors)
+        window = PlannedWindow(0, self._last_us or start_us, end_us, *cursors)
         self._last_us, self._count = end_us, self._count + 1
         return self.spark.read.parquet(path), window
 

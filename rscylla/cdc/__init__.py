@@ -24,7 +24,7 @@ doctor, checkup             findings about a table's log, and the queries for th
 
 from .arrow_windows import ArrowRows, ArrowWindows, windows_as_arrow
 from .client import Client
-from .planned import Window, WindowLoop, WindowPlan
+from .planned import PlannedWindow, WindowLoop, WindowPlan
 from .stream import GetCursor, NewStream, Stream
 
 __all__ = [
@@ -33,8 +33,8 @@ __all__ = [
     "Client",
     "GetCursor",
     "NewStream",
+    "PlannedWindow",
     "Stream",
-    "Window",
     "WindowLoop",
     "WindowPlan",
     "windows_as_arrow",

@@ -17,7 +17,7 @@ from ..event import EventID
 from ..options import StreamOption
 from ..types import Digits
 from .log import Generation, LogWindow, OnExpired, Source, telling_if_gone
-from .planned import Window, WindowLoop, WindowPlan
+from .planned import PlannedWindow, WindowLoop, WindowPlan
 from .read import Limits, Span, SpanReader
 from .rows import Layout, Layouts
 from .stream import Stream
@@ -45,11 +45,11 @@ class ArrowRows:
     text of ours.
     """
 
-    window: Window
+    window: PlannedWindow
     schema: Any
     """The ``pyarrow.Schema`` of all batches: the columns of the table when the window was planned."""
 
-    def __init__(self, window: Window, schema: Any, read: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, window: PlannedWindow, schema: Any, read: Callable[[], Iterator[Any]]) -> None:
         self.window = window
         self.schema = schema
         self._read = read
@@ -102,7 +102,7 @@ class ArrowRows:
         return count
 
 
-class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
+class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
     """The result of ``windows_as_arrow``: an iterator for one thread, and a context manager that closes it."""
 
     def __init__(
@@ -124,11 +124,11 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
         self._seen()  # wrong arguments are reported before the first window
         super().__init__(source, store, name, plan)
 
-    def _shown(self, window: Window) -> tuple[Window, ArrowRows]:
+    def _shown(self, window: PlannedWindow) -> tuple[PlannedWindow, ArrowRows]:
         schema, layout = self._seen()
         return window, ArrowRows(window, schema, partial(self._batches, window, schema, layout))
 
-    def _rows_of(self, shown: tuple[Window, ArrowRows]) -> int:
+    def _rows_of(self, shown: tuple[PlannedWindow, ArrowRows]) -> int:
         window, rows = shown
         most = self._max_rows if LogWindow(window.generation, window.start_us, window.end_us).can_narrow else None
         return rows._count(most)  # noqa: SLF001 - made here
@@ -164,7 +164,7 @@ class ArrowWindows(WindowLoop[tuple[Window, ArrowRows]]):
             )
         return pa.schema([schema.field(name) for name in names]), layout
 
-    def _batches(self, window: Window, schema: Any, layout: Layout) -> Iterator[Any]:
+    def _batches(self, window: PlannedWindow, schema: Any, layout: Layout) -> Iterator[Any]:
         """Yield the batches of *window*, then check that the log has kept all of them until now."""
         from .arrow import columns_of, span_batches
 

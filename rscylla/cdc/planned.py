@@ -25,7 +25,7 @@ from .log import Generation, OnExpired, Read, Source, Switch, Wait, Walk, Width
 from .read import Follower
 from .stream import Stream
 
-__all__ = ["Window", "WindowLoop", "WindowPlan"]
+__all__ = ["PlannedWindow", "WindowLoop", "WindowPlan"]
 
 log = logging.getLogger("rscylla")
 
@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @attrs.frozen
-class Window:
+class PlannedWindow:
     """A span of time in one generation: the changes after the cursor ``start`` and before the point ``end``.
 
     Both are cursors; the store saves ``end`` when the window is done. ``start`` may be a row in the middle of a span,
@@ -173,14 +173,14 @@ class WindowLoop(Iterator[T], Generic[T]):
             least_us=plan.shortest_us,
             probe_from_us=None,
         )
-        self._open: tuple[Window, Walk] | None = None
+        self._open: tuple[PlannedWindow, Walk] | None = None
         self._plan = plan
         self._began = 0.0  # when the open window was returned
         self._rows: int | None = None  # of the open window, if they were counted
         self._ended = False
 
     @abstractmethod
-    def _shown(self, window: Window) -> T:
+    def _shown(self, window: PlannedWindow) -> T:
         """Return what the loop returns for *window*."""
 
     @abstractmethod
@@ -218,7 +218,7 @@ class WindowLoop(Iterator[T], Generic[T]):
             if self._plan.on_done is not None:
                 self._plan.on_done(self._progress(window))
 
-    def _progress(self, window: Window) -> BatchProgress:
+    def _progress(self, window: PlannedWindow) -> BatchProgress:
         source, head_us = self._source, self._follower.watermark_us
         behind_us = max(0, head_us - window.end_us)
         return BatchProgress(
@@ -286,9 +286,9 @@ class WindowLoop(Iterator[T], Generic[T]):
         self._ended = True
         return None
 
-    def _window(self, step: Read) -> Window:
+    def _window(self, step: Read) -> PlannedWindow:
         generation, start_us, end_us = step.window.generation, step.window.start_us, step.window.end_us
         if (self._position.generation, self._position.exact_us) != (generation, start_us):
             self._position = self._source.at(start_us)  # the rows in between have expired
         end = self._source.read_until(Generation(generation), end_us)
-        return Window(generation, start_us, end_us, str(self._position), str(end))
+        return PlannedWindow(generation, start_us, end_us, str(self._position), str(end))

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cdc import Window as Window
+    from ..cdc import PlannedWindow as PlannedWindow
     from .loops.follow import checkpoint_cursor as checkpoint_cursor
     from .loops.follow import follow as follow
     from .loops.follow_tables import QueryStream as QueryStream
@@ -45,6 +45,7 @@ __all__ = [
     "JobProgress",
     "MergeTable",
     "ParquetTable",
+    "PlannedWindow",
     "QueryMetrics",
     "QueryStream",
     "ScyllaCdcDataSource",
@@ -52,7 +53,6 @@ __all__ = [
     "Sink",
     "Snapshot",
     "TableVersion",
-    "Window",
     "Windows",
     "apply_changes",
     "check_spark",
@@ -84,7 +84,7 @@ _HOMES = {
     "ScyllaTable": ".sinks.scylla",
     "Sink": ".sinks.sink",
     "Snapshot": ".pipeline.snapshots",
-    "Window": "..cdc.planned",
+    "PlannedWindow": "..cdc.planned",
     "Windows": ".loops.windows",
     "check_spark": ".session.local",
     "apply_changes": ".sinks.sink",

@@ -46,12 +46,12 @@ class Kept:
     """A table in memory: ids of rows, and a cursor. ``fails`` names where the next window fails, once."""
 
     def __init__(self) -> None:
-        self.windows: list[rs.Window] = []
+        self.windows: list[rs.PlannedWindow] = []
         self.ids: list[int] = []
         self.cursor = ""
         self.fails = ""
 
-    def apply(self, changes: DataFrame, window: rs.Window) -> bool:
+    def apply(self, changes: DataFrame, window: rs.PlannedWindow) -> bool:
         self._may_fail("before")
         if cursor_key(window.end) <= cursor_key(self.cursor):
             return False

@@ -221,7 +221,7 @@ def test_each_task_of_a_window_is_read_once_and_to_its_end(
     store, table = MemoryCursorStore(), rs.ParquetTable(spark, str(tmp_path / "t"))
     read = {"parallelism": "2", "consistency": "ONE"}
 
-    def window(v: int) -> tuple[rs.Window, DataFrame]:
+    def window(v: int) -> tuple[rs.PlannedWindow, DataFrame]:
         for pk in range(20):
             session.execute(f"INSERT INTO {vnodes}.t (pk, v) VALUES ({pk}, {v})")
         passed(now_us() + 1_000)

@@ -24,7 +24,7 @@ class Collected:
         self.frames: dict[str, Any] = {}
         self._error = error
 
-    def apply(self, changes: Any, window: rs.Window) -> bool:
+    def apply(self, changes: Any, window: rs.PlannedWindow) -> bool:
         if self._error is not None:
             raise self._error
         is_new = window.name not in self.frames
@@ -77,7 +77,7 @@ def test_a_table_has_a_repeated_window_whatever_became_of_the_key_since() -> Non
 @pytest.mark.parametrize("end_us", [10, 30], ids=["a window that the table has", "a window that it lacks"])
 def test_a_table_refuses_changes_of_another_log(end_us: int) -> None:
     cursors = [str(rscylla.EventID(0, us, mark=LogMark(log))) for us, log in ((20, b"a" * 16), (end_us, b"b" * 16))]
-    window = rs.Window(0, 0, end_us, str(rscylla.EventID(0, 0)), cursors[1])
+    window = rs.PlannedWindow(0, 0, end_us, str(rscylla.EventID(0, 0)), cursors[1])
     no_columns: Any = None
     with pytest.raises(rscylla.ConfigError, match="the table t has the changes of another log"):
         changes_after(no_columns, window, cursors[0], no_columns, "t")
@@ -88,13 +88,13 @@ CHOSEN = LogMark(b"a" * 16, is_start=True)
 
 @pytest.mark.parametrize("start", [rscylla.EventID(0, 10), rscylla.EventID(0, 10, mark=CHOSEN)])
 def test_a_table_begins_where_its_reader_chose_to(start: rscylla.EventID) -> None:
-    check_begins(rs.Window(0, 10, 20, str(start), str(rscylla.EventID(0, 20))), "t")
+    check_begins(rs.PlannedWindow(0, 10, 20, str(start), str(rscylla.EventID(0, 20))), "t")
 
 
 def test_a_table_that_is_gone_does_not_begin_in_the_middle() -> None:
     start, end = (str(rscylla.EventID(0, us, mark=LogMark(b"a" * 16))) for us in (10, 20))
     with pytest.raises(rscylla.ConfigError, match="the table t has no rows yet, but the window begins at 1970"):
-        check_begins(rs.Window(0, 10, 20, start, end), "t")
+        check_begins(rs.PlannedWindow(0, 10, 20, start, end), "t")
 
 
 TEXT, NUMBER = StringType(), DecimalType(38, 3)

@@ -53,11 +53,11 @@ class Follower:
             self._session.execute(cql.replace("!", self.name).replace("?", f"USING TIMESTAMP {at}"))
         h.passed(at)
 
-    def windows(self) -> Iterator[tuple[rs.Window, DataFrame]]:
+    def windows(self) -> Iterator[tuple[rs.PlannedWindow, DataFrame]]:
         """Yield the windows up to now."""
         return rs.windows(self._spark, self.stream, self.store, "lake", NO_LAG, rscylla.StreamToHead(), read=READ)
 
-    def apply(self, table: rs.MergeTable) -> rs.Window:
+    def apply(self, table: rs.MergeTable) -> rs.PlannedWindow:
         """Apply the windows up to now, each of them twice; return the last one."""
         for window, changes in self.windows():
             assert rs.apply_changes(changes, table, window=window)
@@ -594,7 +594,8 @@ def test_values_that_had_expired_when_a_version_was_committed_are_not_asked_for(
     for wrong in ({"version": "1"}, {"version": True}, {"version": 1.0}):
         with pytest.raises(rscylla.ConfigError, match=r"^version= requires an int, the version of one of "):
             table.rows(**wrong)
-    with pytest.raises(rscylla.ConfigError, match=r"^cursor= requires a text, such as the end of a window, not Window"):
+    refused = r"^cursor= requires a text, such as the end of a window, not PlannedWindow"
+    with pytest.raises(rscylla.ConfigError, match=refused):
         table.rows(cursor=window)  # type: ignore[arg-type]
     for keep in (7, timedelta(microseconds=-1)):
         with pytest.raises(rscylla.ConfigError, match=r"^keep must be a timedelta of zero or more, such ") as e:

@@ -607,7 +607,7 @@ def snapshot_of(spark: SparkSession, session: Any, keyspace: str) -> rs.Snapshot
     return rs.snapshot(spark, stream, NO_LAG, read={"consistency": "ONE"}, ranges=1, columns=names)
 
 
-def window_after(cursor: str, end_us: int, changes: DataFrame) -> tuple[DataFrame, rs.Window]:
+def window_after(cursor: str, end_us: int, changes: DataFrame) -> tuple[DataFrame, rs.PlannedWindow]:
     """Return the changes after *cursor*, and their window, which ends with the write at *end_us*."""
     start = rscylla.EventID.parse(cursor)
     time_us = F.unix_micros("cdc_timestamp")

@@ -149,7 +149,7 @@ def test_a_window_is_not_repeated_because_telling_failed(box: Box) -> None:
     def fail(done: BatchProgress) -> None:
         raise RuntimeError("no")
 
-    first: list[rs.Window] = []
+    first: list[rs.PlannedWindow] = []
 
     def work() -> None:
         for window, _ in box.windows(TO_HEAD, longest=timedelta(minutes=3), on_done=fail):
@@ -163,7 +163,7 @@ def test_a_window_is_not_repeated_because_telling_failed(box: Box) -> None:
 
 def test_a_failed_body_leaves_the_cursor_and_the_window_is_repeated(box: Box) -> None:
     box.pass_(600)
-    done: list[rs.Window] = []
+    done: list[rs.PlannedWindow] = []
 
     def work() -> None:
         for window, _ in box.windows(TO_HEAD, longest=timedelta(minutes=3)):

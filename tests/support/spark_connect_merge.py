@@ -42,7 +42,7 @@ def main(point: str, keyspace: str, place: str, using: str) -> None:
     def rows(**version: Any) -> list[list[int]]:
         return sorted([row["id"], row["v"]] for row in table.rows(**version).select("id", "v").collect())
 
-    windows: list[tuple[rs.Window, Any]] = []
+    windows: list[tuple[rs.PlannedWindow, Any]] = []
     applied = []
     with rs.spark_errors():
         for written in ((), ("UPDATE {}.t SET v = 7 WHERE id = 1", "DELETE FROM {}.t WHERE id = 2")):

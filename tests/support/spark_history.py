@@ -90,10 +90,10 @@ def written_beside(session: Any, statements: Iterator[str]) -> Iterator[None]:
         writing.result()
 
 
-def window(generation: int, start_us: int, end_us: int) -> rscylla.spark.Window:
+def window(generation: int, start_us: int, end_us: int) -> rscylla.spark.PlannedWindow:
     """Return a window between two points, as ``windows`` gives it out."""
     start, end = (str(rscylla.EventID(generation, us)) for us in (start_us, end_us))
-    return rscylla.spark.Window(generation, start_us, end_us, start, end)
+    return rscylla.spark.PlannedWindow(generation, start_us, end_us, start, end)
 
 
 class _Using:

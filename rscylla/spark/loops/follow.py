@@ -16,7 +16,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql.functions import unix_micros
 
 from ..._timeuuid import format_time
-from ...cdc import Window
+from ...cdc import PlannedWindow
 from ...cdc.log import logged_tables
 from ...errors import ConfigError
 from ...event import EventID, LogMark, cursor_key
@@ -170,7 +170,7 @@ class _Batches:
         self._sink.apply(*_without_known(changes, window, _cursor_of(self._sink)))
 
 
-def _without_known(changes: DataFrame, window: Window, cursor: str | None) -> tuple[DataFrame, Window]:
+def _without_known(changes: DataFrame, window: PlannedWindow, cursor: str | None) -> tuple[DataFrame, PlannedWindow]:
     """Return the part of a window after *cursor*, if that is a point in it; otherwise the whole window."""
     at = EventID.parse(cursor) if cursor else None
     if at is None or cursor is None or at.is_row or not window.start_us < at.exact_us < window.end_us:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ... import _timeuuid as tu
 from ...abc import BatchProgress, CursorStore
-from ...cdc import Stream, Window, WindowLoop, WindowPlan
+from ...cdc import PlannedWindow, Stream, WindowLoop, WindowPlan
 from ...cdc.log import OnExpired, Source
 from ...clock import Stop
 from ...errors import ConfigError
@@ -24,14 +24,14 @@ from ..source.source import NAME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Window", "Windows", "read_options", "windows"]
+__all__ = ["Windows", "read_options", "windows"]
 
 _MICROSECOND = timedelta(microseconds=1)
 
 _OWN_OPTIONS = frozenset(("keyspace", "table", "lag", "mode", "startingposition", "endingposition"))
 
 
-class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
+class Windows(WindowLoop[tuple[PlannedWindow, "DataFrame"]]):
     """The result of ``windows``: an iterator for one thread, and a context manager that closes it."""
 
     def __init__(
@@ -49,13 +49,13 @@ class Windows(WindowLoop[tuple[Window, "DataFrame"]]):
             self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
         super().__init__(source, store, name, plan)
 
-    def _shown(self, window: Window) -> tuple[Window, DataFrame]:
+    def _shown(self, window: PlannedWindow) -> tuple[PlannedWindow, DataFrame]:
         reader = self._spark.read.format(NAME).options(**self._read)
         reader = reader.option("startingPosition", window.start).option("endingPosition", tu.format_time(window.end_us))
         with spark_errors():
             return window, reader.load()
 
-    def _rows_of(self, shown: tuple[Window, DataFrame]) -> int:
+    def _rows_of(self, shown: tuple[PlannedWindow, DataFrame]) -> int:
         with spark_errors():
             rows: int = shown[1].count()
         return rows

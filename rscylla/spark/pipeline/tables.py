@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ... import _timeuuid as tu
-from ...cdc import Window
+from ...cdc import PlannedWindow
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..source.shape import ColumnShape, Shape
@@ -22,7 +22,7 @@ from .latest import NEVER, is_static, with_partition
 __all__ = ["changes_after", "check_begins", "check_same_log", "purged", "shape_json", "shape_of"]
 
 
-def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape, name: str) -> DataFrame | None:
+def changes_after(changes: DataFrame, window: PlannedWindow, cursor: str, known: Shape, name: str) -> DataFrame | None:
     """Return the *changes* of *window* that a table lacks after its cursor *cursor*; None if there are none.
 
     Args:
@@ -46,7 +46,7 @@ def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape,
     return changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us) if start.key < at.key else changes
 
 
-def check_begins(window: Window, name: str) -> None:
+def check_begins(window: PlannedWindow, name: str) -> None:
     """Raise ``ConfigError`` if *window* cannot be the first of the table *name*, as windows before it were applied.
 
     A window that begins at a row, where a service stopped, can be: that is somebody's choice.

@@ -35,10 +35,10 @@ from pyspark.sql.types import (
 )
 
 from ... import _timeuuid as tu
+from ...cdc import PlannedWindow
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ...options import aware_us
-from ..loops.windows import Window
 from ..pipeline.cells import cells_of, quoted, with_all_columns, without
 from ..pipeline.files import Directory, has_files, path_of
 from ..pipeline.latest import live_rows, second_of
@@ -181,7 +181,7 @@ class MergeTable:
         self._commit(cells, shape, log, snapshot.cursor, snapshot.left_out)
 
     @_listed
-    def apply(self, changes: DataFrame, window: Window) -> bool:
+    def apply(self, changes: DataFrame, window: PlannedWindow) -> bool:
         """Merge the changes of *window* into the table; return False if the table already has the window.
 
         A window that the table already has changes nothing, so a window can be applied again after a crash.

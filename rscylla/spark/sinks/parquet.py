@@ -21,7 +21,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...cdc import Window
+from ...cdc import PlannedWindow
 from ...errors import ConfigError
 from ..pipeline.cells import (
     added_again,
@@ -94,7 +94,7 @@ class ParquetTable:
         cells = with_all_columns(snapshot.cells, snapshot.shape)
         self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1, snapshot.left_out)
 
-    def apply(self, changes: DataFrame, window: Window) -> bool:
+    def apply(self, changes: DataFrame, window: PlannedWindow) -> bool:
         """Merge the changes of *window* into the table; return False if the table already has the window.
 
         A window that the table already has changes nothing, so a window can be applied again after a crash. Columns

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ...base import Target, Write
-from ...cdc import Window
+from ...cdc import PlannedWindow
 from ...cdc.log import Table, read_base_table
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
@@ -59,7 +59,7 @@ class ScyllaTable:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = sink_options(options)
 
-    def apply(self, changes: DataFrame, window: Window) -> bool:
+    def apply(self, changes: DataFrame, window: PlannedWindow) -> bool:
         """Apply the changes of *window*; return True. See ``write``."""
         self.write(changes)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ...cdc import Window
+from ...cdc import PlannedWindow
 from ...errors import ConfigError
 from ..session.failures import spark_errors
 
@@ -17,7 +17,7 @@ __all__ = ["Sink", "apply_changes", "check_sink"]
 class Sink(Protocol):
     """Applies windows of changes, in the order of ``windows``, from one thread."""
 
-    def apply(self, changes: DataFrame, window: Window) -> bool:
+    def apply(self, changes: DataFrame, window: PlannedWindow) -> bool:
         """Apply *changes*, the changes of *window*; return False if the sink already has them.
 
         The changes are durable when this returns. After a crash, the changes arrive again, and must change nothing
@@ -35,7 +35,7 @@ class Sink(Protocol):
         ...
 
 
-def apply_changes(changes: DataFrame, sink: Sink, *, window: Window) -> bool:
+def apply_changes(changes: DataFrame, sink: Sink, *, window: PlannedWindow) -> bool:
     """Bring *sink* up to the end of *window*; return False if it already has the window.
 
     The same as ``sink.apply(changes, window)``, but errors of Spark are raised as errors of rscylla.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...cdc import Window
+from ...cdc import PlannedWindow
 from ...errors import ConfigError
 from ..pipeline.files import Directory, has_files
 from .offsets import Offset
@@ -33,10 +33,10 @@ class Batch:
     is_first: bool
     is_done: bool
 
-    def window(self) -> Window:
+    def window(self) -> PlannedWindow:
         """Return the batch as a window, which may span several generations; it has the generation of its end."""
         first, last = self.start.cursor(), self.end.cursor()
-        return Window(last.generation, self.start.time_us, self.end.time_us, str(first), str(last))
+        return PlannedWindow(last.generation, self.start.time_us, self.end.time_us, str(first), str(last))
 
 
 class Checkpoint:
