@@ -22,13 +22,13 @@ import attrs
 from .topology import Generation, generation_at
 
 __all__ = [
+    "Action",
     "End",
     "Hole",
     "LogWindow",
     "Probe",
     "Read",
     "Skip",
-    "Step",
     "Switch",
     "Wait",
     "Walk",
@@ -155,7 +155,7 @@ class End:
     """Everything requested was read."""
 
 
-Step = Read | Probe | Skip | Switch | Wait | End
+Action = Read | Probe | Skip | Switch | Wait | End
 
 
 @attrs.frozen
@@ -193,7 +193,7 @@ class Walk:
 
     def next(
         self, generations: Sequence[Generation], reach_us: int, holes: Sequence[Hole] = (), halt_us: int | None = None
-    ) -> Step:
+    ) -> Action:
         """Return the next step.
 
         Args:

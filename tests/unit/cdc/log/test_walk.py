@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rscylla.cdc.log.topology import Generation
 from rscylla.cdc.log.walk import (
     PROBE_FROM_US,
+    Action,
     End,
     Hole,
     LogWindow,
     Probe,
     Read,
     Skip,
-    Step,
     Switch,
     Wait,
     Walk,
@@ -266,7 +266,7 @@ def test_a_walk_that_follows_waits_at_the_head() -> None:
     ],
 )
 def test_a_window_waits_to_be_worth_reading_unless_waiting_makes_it_no_longer(
-    change: dict[str, object], reach_us: int, expected: Step
+    change: dict[str, object], reach_us: int, expected: Action
 ) -> None:
     walk = Walk(OLD, 0, Width(us=20 * SECOND), least_us=10 * SECOND)
     assert attrs.evolve(walk, **change).next((OLD, NEW), reach_us) == expected
