@@ -17,7 +17,7 @@ from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
 from .log import Source
-from .read import Batch, Reader, StreamSettings
+from .read import Reader, Step, StreamSettings
 from .rows import NO_EVENTS, ChangeEvent, Counters
 from .window import EventWindow
 
@@ -31,7 +31,7 @@ PROGRESS_S = 30.0
 
 
 class Feed(Protocol):
-    """Where a client gets its batches from."""
+    """Where a client gets its steps from."""
 
     @property
     def source(self) -> Source:
@@ -50,17 +50,17 @@ class Feed(Protocol):
 
     @property
     def reached_us(self) -> int:
-        """A time before which everything was taken, or there was nothing; 0 if only the batches say so."""
+        """A time before which everything was taken, or there was nothing; 0 if only the steps say so."""
 
     @property
     def together(self) -> int:
         """How many clients get what is read."""
 
-    def take(self, quiet_until: float = 0.0) -> Batch:
-        """Return the next batch. Blocks.
+    def take(self, quiet_until: float = 0.0) -> Step:
+        """Return the next step. Blocks.
 
         Args:
-            quiet_until: before that time, by the clock's ``monotonic``, batches without rows may be kept back.
+            quiet_until: before that time, by the clock's ``monotonic``, steps without rows may be kept back.
 
         Raises: Stopped, and as for ``Reader.step``.
         """
@@ -77,14 +77,14 @@ class Client:
         first: returned by ``recv`` before anything is read.
     """
 
-    def __init__(self, feed: Feed, settings: StreamSettings, stop: Stop, first: Batch) -> None:
+    def __init__(self, feed: Feed, settings: StreamSettings, stop: Stop, first: Step) -> None:
         self._feed = feed
         self._clock = clock = settings.clock
         self._stop = stop
         self._progress_every_s = settings.progress_every.total_seconds()
-        self._batch = first
+        self._step = first
         self._finished = first.done
-        self._windowed = False  # whether the events of this batch were returned as a window
+        self._windowed = False  # whether the events of this step were returned as a window
         self._reported = None if first.must_save else first.done
         self._reported_at = clock.monotonic()
         self._error: BaseException | None = None
@@ -93,10 +93,10 @@ class Client:
 
     def status(self) -> StreamStatus:
         """Return the stream's position, and facts about the log and the cluster. Thread-safe."""
-        # The watermark is the end of the finished batch, or the last event of the current one. The two are read in the
+        # The watermark is the end of the finished step, or the last event of the current one. The two are read in the
         # opposite order of being set, so that the watermark does not appear to step back.
-        feed, batch = self._feed, self._batch
-        position, asked_at = batch.events.position, feed.since
+        feed, step = self._feed, self._step
+        position, asked_at = step.events.position, feed.since
         return StreamStatus(
             watermark_us=max(self._finished.exact_us, _us_of(position) if position else 0, feed.reached_us),
             incomplete_records=feed.counters.incomplete_records,
@@ -104,7 +104,7 @@ class Client:
             poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
             log_ttl_s=feed.source.table.ttl_s,
             clock_skew_us=max(feed.source.node_clocks.skew_us.values(), key=abs, default=0),
-            generation_us=batch.done.generation * 1000 or None,
+            generation_us=step.done.generation * 1000 or None,
             cdc_enabled=feed.source.table.enabled,
         )
 
@@ -112,7 +112,7 @@ class Client:
         """Return the next event, or a ``Progress`` with a cursor to save; see ``StreamClient.recv``."""
         while True:
             try:
-                for event in self._batch.events:
+                for event in self._step.events:
                     return event
             except BaseException as e:
                 self._break(e)
@@ -127,24 +127,24 @@ class Client:
         return chain.from_iterable(self._runs())
 
     def _runs(self) -> Iterator[Iterable[ChangeEvent | Progress]]:
-        """Yield the events of each batch, and what comes between."""
+        """Yield the events of each step, and what comes between."""
         while True:
-            events = self._batch.events
+            events = self._step.events
             taken = iter(events)
             yield taken
-            # Not at their end if ``recv`` has gone on to the next batch. If one could not be created, ``iter`` raises
+            # Not at their end if ``recv`` has gone on to the next step. If one could not be created, ``iter`` raises
             # its error again; an interrupt may also have ended the iterator before the events.
-            if self._batch.events is not events or iter(events) is not taken:
+            if self._step.events is not events or iter(events) is not taken:
                 continue
             progress = self._turn()
             if progress is not None:
                 yield (progress,)
 
     def recv_many(self, limit: int) -> list[ChangeEvent] | Progress:
-        """Return up to *limit* events of a batch, or a ``Progress``; see ``BulkStreamClient``."""
+        """Return up to *limit* events of a step, or a ``Progress``; see ``BulkStreamClient``."""
         while True:
             try:
-                events = list(islice(self._batch.events, limit))
+                events = list(islice(self._step.events, limit))
             except BaseException as e:
                 self._break(e)
                 raise
@@ -157,48 +157,48 @@ class Client:
     def recv_window(self) -> EventWindow | Progress:
         """Return the events of the next window, or of the rest of this one; see ``WindowedStreamClient``."""
         while True:
-            batch = self._batch
-            after = batch.events.position or batch.after
+            step = self._step
+            after = step.events.position or step.after
             try:
-                events = list(batch.events)
+                events = list(step.events)
             except BaseException as e:
                 self._break(e)
                 raise
             if events:
-                assert batch.rows is not None
-                self._batch = attrs.evolve(batch, events=NO_EVENTS, rows=None)
+                assert step.rows is not None
+                self._step = attrs.evolve(step, events=NO_EVENTS, rows=None)
                 self._windowed = True
-                return EventWindow(events, batch.rows, after, batch.done.__str__, joined=batch.joined)
+                return EventWindow(events, step.rows, after, step.done.__str__, joined=step.joined)
             if self._windowed:  # the consumer saved the end of the window
                 self._windowed = False
-                self._reported, self._reported_at = batch.done, self._clock.monotonic()
+                self._reported, self._reported_at = step.done, self._clock.monotonic()
             progress = self._turn()
             if progress is not None:
                 return progress
 
     def _break(self, error: BaseException) -> None:
-        """Raise *error* instead of the rest of the events, of which one may be lost; else the batch looks finished."""
-        self._batch = attrs.evolve(self._batch, events=_Broken(error, self._batch.events.position))
+        """Raise *error* instead of the rest of the events, of which one may be lost; else the step looks finished."""
+        self._step = attrs.evolve(self._step, events=_Broken(error, self._step.events.position))
 
     def _turn(self) -> Progress | None:
-        """Return the end of the batch, whose events were all taken, as a cursor to save; otherwise, take the next."""
-        self._finished = self._batch.done
+        """Return the end of the step, whose events were all taken, as a cursor to save; otherwise, take the next."""
+        self._finished = self._step.done
         progress = self._progress()
         if progress is None:
             self._advance()
         return progress
 
     def _progress(self) -> Progress | None:
-        """Return the end of the finished batch as a cursor, if it is time to save one."""
-        done, now = self._batch.done, self._clock.monotonic()
-        if self._batch.events.position:
+        """Return the end of the finished step as a cursor, if it is time to save one."""
+        done, now = self._step.done, self._clock.monotonic()
+        if self._step.events.position:
             # The consumer saved the last event, which moved the cursor nearly as far, so the interval starts again.
             self._reported, self._reported_at = None, now
-            self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # not again, and the memory is freed
+            self._step = attrs.evolve(self._step, events=NO_EVENTS, rows=None)  # not again, and the memory is freed
         if done == self._reported:
             return None
         due = now >= self._due_at
-        if not (due or self._batch.must_save or isinstance(self._error, HeadReached)):
+        if not (due or self._step.must_save or isinstance(self._error, HeadReached)):
             return None
         self._reported, self._reported_at = done, now
         return Progress(str(done), done.exact_us)
@@ -210,14 +210,14 @@ class Client:
         return self._reported_at + max(every_s, min(self._feed.together * every_s, PROGRESS_S))
 
     def _advance(self) -> None:
-        """Take the next batch, or raise the error that ended the reading. The head is saved before it is raised."""
+        """Take the next step, or raise the error that ended the reading. The head is saved before it is raised."""
         if self._error is not None:
             raise self._error
         self._stop.check()
-        self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # freed while the next one is awaited
+        self._step = attrs.evolve(self._step, events=NO_EVENTS, rows=None)  # freed while the next one is awaited
         try:
-            # One assignment for the events and the end of the batch: an interrupt between two would mix two batches.
-            self._batch = self._feed.take(self._due_at)
+            # One assignment for the events and the end of the step: an interrupt between two would mix two steps.
+            self._step = self._feed.take(self._due_at)
         except BaseException as e:
             self._error = e
             if not isinstance(e, HeadReached):
@@ -264,7 +264,7 @@ class Direct:
     def since(self) -> float | None:
         return self._timed.since
 
-    def take(self, quiet_until: float = 0.0) -> Batch:
+    def take(self, quiet_until: float = 0.0) -> Step:
         return self._timed.step()
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class ReadAhead(Direct):
 
     def __init__(self, reader: Reader, source: Source, stop: Stop, windows: int) -> None:
         super().__init__(reader, source)
-        self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
+        self._ready: SimpleQueue[Step | BaseException] = SimpleQueue()
         # A SimpleQueue, not a semaphore, because its put is reentrant: the finalizer may run in the reader's thread
         # while that thread is inside the queue.
         self._slots: SimpleQueue[None] = SimpleQueue()
@@ -293,7 +293,7 @@ class ReadAhead(Direct):
         ready = self._ready
         stop.on_set(lambda: ready.put(Stopped()))
 
-    def take(self, quiet_until: float = 0.0) -> Batch:
+    def take(self, quiet_until: float = 0.0) -> Step:
         got = self._ready.get()
         self._slots.put(None)
         if isinstance(got, BaseException):
@@ -313,7 +313,7 @@ class _TimedReader:
         self._clock = clock
         self.since: float | None = None
 
-    def step(self) -> Batch:
+    def step(self) -> Step:
         self.since = self._clock.monotonic()
         try:
             return self._reader.step()
@@ -322,7 +322,7 @@ class _TimedReader:
 
 
 def _read_ahead(
-    reader: _TimedReader, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
+    reader: _TimedReader, ready: SimpleQueue[Step | BaseException], slots: SimpleQueue[None], stop: Stop
 ) -> None:
     """Read a window for each free slot, until an error; the error is put last."""
     forget = stop.on_set(lambda: slots.put(None))

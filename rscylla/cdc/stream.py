@@ -18,7 +18,7 @@ from ..types import quote_name
 from .client import Client, Direct, Feed, ReadAhead
 from .log import Source
 from .lookup import BaseRows
-from .read import Batch, Reader, Sharing, StreamSettings
+from .read import Reader, Sharing, Step, StreamSettings
 from .rows import NO_EVENTS
 
 __all__ = ["GetCursor", "NewStream", "Stream"]
@@ -138,7 +138,7 @@ class Stream(StreamSettings):
             reader = Reader(source, start, chosen, self, reading, promised=promised)
             inner.on_set(forget)
             # A start at the head is saved before anything is read, so that a restart does not begin at a newer head.
-            first = Batch(NO_EVENTS, reader.done, must_save=chosen.from_head)
+            first = Step(NO_EVENTS, reader.done, must_save=chosen.from_head)
             feed: Feed
             if sharing is not None:
                 feed = sharing.begin(reader, source, self, inner, reading)

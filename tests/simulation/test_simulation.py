@@ -175,23 +175,23 @@ def a_scan_is_taken_over_within_its_step(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sharing, "meet", meet)
 
 
-def batches_are_lost_at_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def steps_are_lost_at_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
     true = Sharing.split
 
     def split(self: Sharing, share: Share, **options: bool) -> None:
-        share._batches.clear()
+        share._steps.clear()
         true(self, share, **options)
 
     monkeypatch.setattr(Sharing, "split", split)
 
 
-def a_slow_slice_keeps_only_the_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_slow_slice_keeps_only_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     true = Share.put
 
-    def put(self: Share, batch: Any) -> None:
-        if len(self._batches) > 1:
-            self._batches.clear()
-        true(self, batch)
+    def put(self: Share, step: Any) -> None:
+        if len(self._steps) > 1:
+            self._steps.clear()
+        true(self, step)
 
     monkeypatch.setattr(Share, "put", put)
 
@@ -210,8 +210,8 @@ def slices_that_join_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def one_slice_of_each_window_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     true = Reader.divided
 
-    def divided(self: Reader, batch: Any) -> Any:
-        parts = dict(true(self, batch))
+    def divided(self: Reader, step: Any) -> Any:
+        parts = dict(true(self, step))
         if len(parts) > 1:
             parts.popitem()
         return parts
@@ -227,8 +227,8 @@ def logs_of_one_name_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
 OF_SHARED_SLICES = (
     a_scan_is_taken_over_at_another_position,
     a_scan_is_taken_over_within_its_step,
-    batches_are_lost_at_a_split,
-    a_slow_slice_keeps_only_the_last_batch,
+    steps_are_lost_at_a_split,
+    a_slow_slice_keeps_only_the_last_step,
     slices_that_join_are_not_read,
     one_slice_of_each_window_is_forgotten,
     logs_of_one_name_are_read_together,

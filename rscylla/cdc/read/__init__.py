@@ -2,14 +2,13 @@
 
 from .count import RowCounter
 from .follow import Follower
-from .reader import Batch, Reader
+from .reader import Reader, Step
 from .scan import Limits
 from .settings import StreamSettings
 from .shared import Sharing
 from .span import Span, SpanReader, SpanShare, share_of
 
 __all__ = [
-    "Batch",
     "Follower",
     "Limits",
     "Reader",
@@ -18,6 +17,7 @@ __all__ = [
     "Span",
     "SpanReader",
     "SpanShare",
+    "Step",
     "StreamSettings",
     "share_of",
 ]

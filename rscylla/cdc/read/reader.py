@@ -46,7 +46,7 @@ from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
 from .slices import part_of
 
-__all__ = ["Batch", "Owed", "Reader"]
+__all__ = ["Owed", "Reader", "Step"]
 
 log = logging.getLogger("rscylla")
 
@@ -77,7 +77,7 @@ class Owed:
 
 
 @attrs.frozen
-class Batch:
+class Step:
     """The events of one window, in order and created on demand; ``done`` is the cursor after the last of them.
 
     ``must_save``: save ``done`` even if the last cursor was saved just now. ``rows``: the rows of the events, if there
@@ -162,7 +162,7 @@ class Reader:
             self._done = self._follower.point(walk)
         return self._done
 
-    def step(self) -> Batch:
+    def step(self) -> Step:
         """Return the events of the next window, possibly none. Waits at the head, up to one poll.
 
         Raises: as for ``step_now``.
@@ -172,7 +172,7 @@ class Reader:
             self._source.clock.wait(self._stop, wait)
         return self.step_now()
 
-    def step_now(self, halt_us: int | None = None) -> Batch:
+    def step_now(self, halt_us: int | None = None) -> Step:
         """Return the events of the next window, possibly none, although it may not be time to poll the head again.
 
         Args:
@@ -186,12 +186,12 @@ class Reader:
         """
         self._stop.check()
         match self._follower.next(halt_us):
-            case Read() as step:
-                return self._read(step)
-            case Probe() as step:
-                return self._probe(step)
-            case Switch() as step:
-                return self._switch(step)
+            case Read() as action:
+                return self._read(action)
+            case Probe() as action:
+                return self._probe(action)
+            case Switch() as action:
+                return self._switch(action)
             case Wait():
                 self._warn_if_ahead()
                 return self._advance(self._walk.waited())
@@ -292,19 +292,19 @@ class Reader:
         """What the consumer of the only slice is owed, whoever continues for it."""
         return Owed(self.done, self.at[0], self._skip, self._walk.floor_us, self._follower.promised_us)
 
-    def divided(self, batch: Batch) -> Mapping[int, LogRows]:
-        """Return the rows of the last step, *batch*, by slice."""
-        return {} if batch.rows is None else self._part.divided(batch.rows, token_of_key)
+    def divided(self, step: Step) -> Mapping[int, LogRows]:
+        """Return the rows of *step*, the last one, by slice."""
+        return {} if step.rows is None else self._part.divided(step.rows, token_of_key)
 
-    def batch_of(self, rows: LogRows, owed: Owed, counters: Counters) -> Batch:
-        """Return a batch of *rows*, a part of the last step's, for one consumer."""
+    def step_of(self, rows: LogRows, owed: Owed, counters: Counters) -> Step:
+        """Return the step of one consumer, with *rows*, its part of those of the last step."""
         generation = self.at[0]
         context = EventContext(generation, self._settings.event_type, counters)
-        return self._batch(rows, context, owed.left_out(generation))
+        return self._built(rows, context, owed.left_out(generation))
 
     # ------------------------------------------------------------ steps
 
-    def _read(self, step: Read) -> Batch:
+    def _read(self, action: Read) -> Step:
         """Read the rows of a window, in order. If it holds too much, the next steps read narrower windows."""
         rows = new_rows()
         size, delta = 0, self._source.table.delta
@@ -315,46 +315,46 @@ class Reader:
             size += page.size
 
         try:
-            self._ask(self._scan.read, step.window, collect)
+            self._ask(self._scan.read, action.window, collect)
         except TooMuch as e:
-            return self._advance(self._walk.too_much(step, slow=isinstance(e, TooSlow)))
-        walk = self._walk.read(step, len(rows), size)
+            return self._advance(self._walk.too_much(action, slow=isinstance(e, TooSlow)))
+        walk = self._walk.read(action, len(rows), size)
         self._slow_down(len(rows))
         if rows:
-            self._source.confirm(step.window.end_us, with_rows=True)
-        if rows.leave_out_lost_keys(self._source.table, step.window.start_us, self._skip):
-            self._follower.report_lost_keys(self._source.table, step.window.end_us)
+            self._source.confirm(action.window.end_us, with_rows=True)
+        if rows.leave_out_lost_keys(self._source.table, action.window.start_us, self._skip):
+            self._follower.report_lost_keys(self._source.table, action.window.end_us)
         if len(self._slices) == 1:
             self._part.keep_own(rows, token_of_key)
         rows.sort()
         return self._move(walk, rows, delta)
 
-    def _probe(self, step: Probe) -> Batch:
+    def _probe(self, action: Probe) -> Step:
         """Continue at the first row of a span of time that is probably empty."""
-        walk = self._walk.probed(step, self._ask(self._scan.first_us, step.window))
+        walk = self._walk.probed(action, self._ask(self._scan.first_us, action.window))
         return self._move(walk, new_rows(), self._source.table.delta)
 
-    def _switch(self, step: Switch) -> Batch:
+    def _switch(self, action: Switch) -> Step:
         """Continue with the streams of the next generation."""
-        log.info("%s: CDC generation of %s", self._source.table.full_name, step.generation)
-        self._enter(step.generation.time)
+        log.info("%s: CDC generation of %s", self._source.table.full_name, action.generation)
+        self._enter(action.generation.time)
         self._skip = b""
-        return attrs.evolve(self._advance(self._walk.switched(step)), must_save=True)
+        return attrs.evolve(self._advance(self._walk.switched(action)), must_save=True)
 
-    def _advance(self, walk: Walk, rows: LogRows | None = None) -> Batch:
+    def _advance(self, walk: Walk, rows: LogRows | None = None) -> Step:
         """Go to *walk* and return the events of *rows*, which lie before it."""
         self._follower.walk = walk
         if not rows:
-            return Batch(NO_EVENTS, self.done)
+            return Step(NO_EVENTS, self.done)
         after, self._skip = self._skip, b""
-        return self._batch(rows, self._context, after)
+        return self._built(rows, self._context, after)
 
-    def _batch(self, rows: LogRows, context: EventContext, after: bytes) -> Batch:
+    def _built(self, rows: LogRows, context: EventContext, after: bytes) -> Step:
         joined = self._settings.granularity != "row"
         build = changes_of if joined else rows_as_events
-        return Batch(build(rows, context, after=after), self.done, rows=rows, after=after, joined=joined)
+        return Step(build(rows, context, after=after), self.done, rows=rows, after=after, joined=joined)
 
-    def _move(self, walk: Walk, rows: LogRows, delta: str) -> Batch:
+    def _move(self, walk: Walk, rows: LogRows, delta: str) -> Step:
         """Go to *walk*, unless promised rows have expired by now, as retries may take long, or may not be in the log.
 
         The next step reports them, or reads the rows again if they may have been logged in another way.

@@ -29,13 +29,13 @@ from ...errors import HeadReached, Stopped, is_resumable
 from ..log import Source
 from ..rows import NO_EVENTS, Counters
 from .merge_policy import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
-from .reader import Batch, Owed, Reader
+from .reader import Owed, Reader, Step
 from .settings import StreamSettings
 
 __all__ = ["Share", "Sharing"]
 
 CALL_S = 0.2
-"""After this time, all shares that have got a batch are woken: one that was called may have been interrupted, or many
+"""After this time, all shares that have got a step are woken: one that was called may have been interrupted, or many
 work for long."""
 
 CLOSE_TIMEOUT_S = 5.0
@@ -53,7 +53,7 @@ class Sharing:
         self.scans: list[Scan] = []
         self.opening = 0
         self.calls: deque[Share] = deque()
-        """Shares that wait for a batch that they have got; see ``call``."""
+        """Shares that wait for a step that they have got; see ``call``."""
         self._making: threading.Event | None = None  # set when whoever makes a source is done
         self._made: tuple[float, Source] | None = None
 
@@ -137,7 +137,7 @@ class Sharing:
         return [other for other in self.scans if other is not scan and other.reader.reads_as(scan.reader)]
 
     def call(self) -> None:
-        """Wake the next share that has got a batch; it then calls the next one. Takes no lock.
+        """Wake the next share that has got a step; it then calls the next one. Takes no lock.
 
         If the threads of all shares woke up at once, most would wait for the interpreter, and look again every 5 ms.
         """
@@ -146,7 +146,7 @@ class Sharing:
                 pass
 
     def call_all(self) -> None:
-        """Wake all shares that have got a batch. Takes no lock."""
+        """Wake all shares that have got a step. Takes no lock."""
         while self.calls:
             self.call()
 
@@ -171,7 +171,7 @@ class Share:
         self.gaps_before = 0
         self.has_left = False
         self.error: BaseException | None = None
-        self._batches: deque[Batch] = deque()
+        self._steps: deque[Step] = deque()
         self._idle_since: float | None = None
         self._quiet_until = 0.0
         self._signal: SimpleQueue[None] = SimpleQueue()
@@ -193,18 +193,18 @@ class Share:
     def together(self) -> int:
         return self.scan.width
 
-    def take(self, quiet_until: float = 0.0) -> Batch:
-        """Return the next batch; wait for it.
+    def take(self, quiet_until: float = 0.0) -> Step:
+        """Return the next step; wait for it.
 
         Raises: Stopped, or what the scan raised.
         """
         while True:
             with self._sharing.lock:
-                if self._batches:
+                if self._steps:
                     self._idle_since = None
-                    batch = self._batches.popleft()
+                    step = self._steps.popleft()
                     self.scan.makes_room(self)
-                    return batch
+                    return step
                 if self.error is not None:
                     raise self.error
                 if self._idle_since is None:
@@ -217,31 +217,31 @@ class Share:
             finally:  # also after an interrupt
                 self._sharing.call()
 
-    def put(self, batch: Batch) -> None:
-        """Add a batch. Called with the lock."""
-        last = self._batches[-1] if self._batches else None
+    def put(self, step: Step) -> None:
+        """Add a step. Called with the lock."""
+        last = self._steps[-1] if self._steps else None
         if last is not None and last.rows is None:  # it says nothing that this one does not say
-            self._batches[-1] = batch = attrs.evolve(batch, must_save=batch.must_save or last.must_save)
+            self._steps[-1] = step = attrs.evolve(step, must_save=step.must_save or last.must_save)
         else:
-            self._batches.append(batch)
-        self.owed = attrs.evolve(self.owed, done=batch.done)
+            self._steps.append(step)
+        self.owed = attrs.evolve(self.owed, done=step.done)
         if self._idle_since is None:
             return
         now = self.settings.clock.monotonic()
-        if batch.rows is None and not batch.must_save and now < self._quiet_until:
+        if step.rows is None and not step.must_save and now < self._quiet_until:
             self._idle_since = now
-            self.reached_us = batch.done.exact_us
+            self.reached_us = step.done.exact_us
             return
         self._idle_since = None
         self._sharing.calls.append(self)
 
     def is_woken(self) -> bool:
-        """Wake the thread that waits for a batch; return whether it will call the next share. Takes no lock."""
+        """Wake the thread that waits for a step; return whether it will call the next share. Takes no lock."""
         self._signal.put(None)
         return not self.has_left  # otherwise, it may have called before
 
     def fail(self, error: BaseException) -> None:
-        """Raise *error* once the batches were taken. Called with the lock."""
+        """Raise *error* once the steps were taken. Called with the lock."""
         self.error = error
         self._signal.put(None)
 
@@ -250,11 +250,11 @@ class Share:
 
     @property
     def is_full(self) -> bool:
-        return sum(batch.rows is not None for batch in self._batches) >= self.settings.prefetch
+        return sum(step.rows is not None for step in self._steps) >= self.settings.prefetch
 
     @property
     def has_room(self) -> bool:
-        return self._idle_since is not None or len(self._batches) < self.settings.prefetch
+        return self._idle_since is not None or len(self._steps) < self.settings.prefetch
 
     def leave(self) -> None:
         """Take no more. Takes no lock."""
@@ -321,7 +321,7 @@ class Scan:
         self.wake.set()
 
     def makes_room(self, share: Share) -> None:
-        """*share* has taken a batch. Called with the lock."""
+        """*share* has taken a step. Called with the lock."""
         if share in self._slow and not share.is_full:
             self._slow.discard(share)
             if not self._slow:
@@ -448,17 +448,17 @@ class Scan:
 
     # ------------------------------------------------------------ after steps
 
-    def _deliver(self, batch: Batch) -> None:
-        """Give each share its part of *batch*, the result of a step.
+    def _deliver(self, step: Step) -> None:
+        """Give each share its part of *step*, the last one.
 
-        If the position is still the same, the shares may have other cursors for it than the batch: that of a row.
+        If the position is still the same, the shares may have other cursors for it than the step: that of a row.
         """
         shares = self._shares
         if self.reader.at != self._from:
-            parts = self.reader.divided(batch)
-            empty = attrs.evolve(batch, events=NO_EVENTS, rows=None, after=b"")
+            parts = self.reader.divided(step)
+            empty = attrs.evolve(step, events=NO_EVENTS, rows=None, after=b"")
             new = [
-                empty if part is None else self.reader.batch_of(part, share.owed, share.counters)
+                empty if part is None else self.reader.step_of(part, share.owed, share.counters)
                 for share in shares
                 for part in [parts.get(share.key_slice.index)]
             ]

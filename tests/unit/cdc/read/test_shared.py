@@ -28,7 +28,7 @@ from rscylla.cdc.client import Client
 from rscylla.cdc.log.source import METADATA_EVERY_S
 from rscylla.cdc.read import shared as sharing_module
 from rscylla.cdc.read.merge_policy import Backlog
-from rscylla.cdc.read.reader import Batch, Owed
+from rscylla.cdc.read.reader import Owed, Step
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.settings import StreamSettings
 from rscylla.cdc.read.shared import Share, Sharing
@@ -236,7 +236,7 @@ def test_a_slice_that_takes_nothing_starves_no_other_and_keeps_little() -> None:
     got = drain_all(others)
     for index, events in enumerate(got, 1):
         assert [name_of(e) for e in events] == log.expected(of_slice(log, index, 4))
-    assert sum(batch.rows is not None for batch in share_of(slow)._batches) == 1
+    assert sum(step.rows is not None for step in share_of(slow)._steps) == 1
     assert [name_of(e) for e in drain(slow)] == log.expected(of_slice(log, 0, 4))
 
 
@@ -402,7 +402,7 @@ def test_a_stream_that_reads_nothing_ahead_reads_by_itself() -> None:
 
 
 class Waiting:
-    """Some shares of one scan, each with a thread that waits for its next batch; no thread reads."""
+    """Some shares of one scan, each with a thread that waits for its next step; no thread reads."""
 
     def __init__(self, count: int, quiet_s: float = 10.0) -> None:
         self.clock = ManualClock(NOW_US)
@@ -429,10 +429,10 @@ class Waiting:
             self.taken.append(at)
 
     def put(self, at: int, rows: Any = None, *, us: int = NOW_US, must_save: bool = False) -> bool:
-        """Give a share a batch; return whether it is to be called."""
+        """Give a share a step; return whether it is to be called."""
         done = EventID(NOW_US // 1000, us)
         with self.sharing.lock:
-            self.shares[at].put(Batch(NO_EVENTS, done, must_save=must_save, rows=rows))
+            self.shares[at].put(Step(NO_EVENTS, done, must_save=must_save, rows=rows))
         return self.shares[at] in self.sharing.calls
 
 
@@ -442,7 +442,7 @@ def test_a_share_is_not_woken_for_empty_windows_before_its_progress_is_due() -> 
     assert waiting.shares[0].reached_us == NOW_US + 1, "which shows in the status"
     assert waiting.shares[0].has_room, "windows are read on"
     assert not waiting.put(0, us=NOW_US + 2)
-    assert len(waiting.shares[0]._batches) == 1
+    assert len(waiting.shares[0]._steps) == 1
     assert waiting.put(1, must_save=True)
     assert waiting.put(2, new_rows())
     waiting.clock.advance(10)
@@ -497,7 +497,7 @@ def test_clients_that_read_together_save_their_progress_less_often(
 ) -> None:
     clock = ManualClock(NOW_US)
     feed: Any = SimpleNamespace(together=together)
-    first = Batch(NO_EVENTS, EventID(0, 0))
+    first = Step(NO_EVENTS, EventID(0, 0))
     client = Client(feed, StreamSettings(clock=clock, progress_every=timedelta(seconds=every_s)), Stop(), first)
     assert client._due_at == clock.monotonic() + expected_s
 
