@@ -46,7 +46,7 @@ from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
 from .slices import part_of
 
-__all__ = ["Owed", "Reader", "Step"]
+__all__ = ["Reader", "Resume", "Step"]
 
 log = logging.getLogger("rscylla")
 
@@ -57,8 +57,8 @@ CLOCK_BACK_US = 1_000_000
 
 
 @attrs.frozen
-class Owed:
-    """Which rows a consumer still has to get, beyond the position of its reader.
+class Resume:
+    """Where a consumer resumes: which rows it still has to get, beyond the position of its reader.
 
     ``done``: the last cursor. ``after``: rows of *generation* up to this position were delivered. ``floor_us``: rows
     before it are not wanted, whatever their generation. ``promised_us``: later rows must not be lost.
@@ -276,31 +276,31 @@ class Reader:
         self._skip = min(self._skip, other._skip)
         self._not_before = max(self._not_before, other._not_before)
 
-    def alone(self, source: Source, settings: StreamSettings, stop: Stop, owed: Owed) -> Reader:
-        """Return a reader of the slice of *settings*, which continues here for the consumer that is owed *owed*."""
-        reader = Reader(source, owed.done, self._options, settings, stop)
+    def alone(self, source: Source, settings: StreamSettings, stop: Stop, resume: Resume) -> Reader:
+        """Return a reader of the slice of *settings*, which continues here, for a consumer that resumes at *resume*."""
+        reader = Reader(source, resume.done, self._options, settings, stop)
         mine, its = self._follower, reader._follower
-        its.walk = attrs.evolve(mine.walk, floor_us=owed.floor_us)
-        its.promised_us = max(mine.promised_us, owed.promised_us)
+        its.walk = attrs.evolve(mine.walk, floor_us=resume.floor_us)
+        its.promised_us = max(mine.promised_us, resume.promised_us)
         its.told = set(mine.told)
-        reader._skip = owed.after if self.at[0] == owed.generation else b""
+        reader._skip = resume.after if self.at[0] == resume.generation else b""
         reader._not_before = self._not_before
         return reader
 
     @property
-    def owed(self) -> Owed:
-        """What the consumer of the only slice is owed, whoever continues for it."""
-        return Owed(self.done, self.at[0], self._skip, self._walk.floor_us, self._follower.promised_us)
+    def resume(self) -> Resume:
+        """Where the consumer of the only slice resumes, whoever reads on for it."""
+        return Resume(self.done, self.at[0], self._skip, self._walk.floor_us, self._follower.promised_us)
 
     def divided(self, step: Step) -> Mapping[int, LogRows]:
         """Return the rows of *step*, the last one, by slice."""
         return {} if step.rows is None else self._part.divided(step.rows, token_of_key)
 
-    def step_of(self, rows: LogRows, owed: Owed, counters: Counters) -> Step:
+    def step_of(self, rows: LogRows, resume: Resume, counters: Counters) -> Step:
         """Return the step of one consumer, with *rows*, its part of those of the last step."""
         generation = self.at[0]
         context = EventContext(generation, self._settings.event_type, counters)
-        return self._built(rows, context, owed.left_out(generation))
+        return self._built(rows, context, resume.left_out(generation))
 
     # ------------------------------------------------------------ steps
 

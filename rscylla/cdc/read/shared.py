@@ -29,7 +29,7 @@ from ...errors import HeadReached, Stopped, is_resumable
 from ..log import Source
 from ..rows import NO_EVENTS, Counters
 from .merge_policy import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
-from .reader import Owed, Reader, Step
+from .reader import Reader, Resume, Step
 from .settings import StreamSettings
 
 __all__ = ["Share", "Sharing"]
@@ -111,7 +111,7 @@ class Sharing:
         Args:
             stop: ends the share. ``reading``: the stop signal of *reader*.
         """
-        share = Share(self, settings, reader.owed, stop)
+        share = Share(self, settings, reader.resume, stop)
         with self.lock:
             self._start(reader, source, reading, share)
         stop.on_set(share.leave)
@@ -129,7 +129,7 @@ class Sharing:
         source = scan.source.until(stop)
         if doubts:
             source.doubt()
-        reader = scan.reader.alone(source, share.settings, stop, share.owed)
+        reader = scan.reader.alone(source, share.settings, stop, share.resume)
         share.gaps_before = share.gaps - source.gaps
         self._start(reader, source, stop, share, doubts=doubts)
 
@@ -160,12 +160,12 @@ class Sharing:
 class Share:
     """One slice's part of a scan. ``take`` is for one thread; see ``Feed``."""
 
-    def __init__(self, sharing: Sharing, settings: StreamSettings, owed: Owed, stop: Stop) -> None:
+    def __init__(self, sharing: Sharing, settings: StreamSettings, resume: Resume, stop: Stop) -> None:
         self._sharing = sharing
         self._stop = stop
         self.settings = settings
         self.key_slice = Slice.of(settings.key_slice)
-        self.owed = owed
+        self.resume = resume
         self.scan: Scan
         self.counters = Counters()
         self.gaps_before = 0
@@ -224,7 +224,7 @@ class Share:
             self._steps[-1] = step = attrs.evolve(step, must_save=step.must_save or last.must_save)
         else:
             self._steps.append(step)
-        self.owed = attrs.evolve(self.owed, done=step.done)
+        self.resume = attrs.evolve(self.resume, done=step.done)
         if self._idle_since is None:
             return
         now = self.settings.clock.monotonic()
@@ -458,7 +458,7 @@ class Scan:
             parts = self.reader.divided(step)
             empty = attrs.evolve(step, events=NO_EVENTS, rows=None, after=b"")
             new = [
-                empty if part is None else self.reader.step_of(part, share.owed, share.counters)
+                empty if part is None else self.reader.step_of(part, share.resume, share.counters)
                 for share in shares
                 for part in [parts.get(share.key_slice.index)]
             ]
@@ -479,7 +479,7 @@ class Scan:
             shares = [share for share in self._shares if not share.has_left]
             for share in shares:
                 if isinstance(error, HeadReached):
-                    share.fail(HeadReached(*error.args, cursor=str(share.owed.done)))
+                    share.fail(HeadReached(*error.args, cursor=str(share.resume.done)))
                 elif isinstance(error, Stopped):  # those for which the scan was stopped have left
                     self._let_go(share)
                 elif not is_resumable(error) and not self._doubts:

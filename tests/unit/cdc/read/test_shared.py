@@ -28,7 +28,7 @@ from rscylla.cdc.client import Client
 from rscylla.cdc.log.source import METADATA_EVERY_S
 from rscylla.cdc.read import shared as sharing_module
 from rscylla.cdc.read.merge_policy import Backlog
-from rscylla.cdc.read.reader import Owed, Step
+from rscylla.cdc.read.reader import Resume, Step
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.settings import StreamSettings
 from rscylla.cdc.read.shared import Share, Sharing
@@ -411,7 +411,7 @@ class Waiting:
         done = EventID(0, 0)
         settings = StreamSettings(clock=self.clock)
         self.stops = [Stop() for _ in range(count)]
-        self.shares = [Share(self.sharing, settings, Owed(done, 0, b"", 0, 0), stop) for stop in self.stops]
+        self.shares = [Share(self.sharing, settings, Resume(done, 0, b"", 0, 0), stop) for stop in self.stops]
         self.taken: list[int] = []
         self.threads = [
             threading.Thread(target=self._take, args=(at, self.clock.monotonic() + quiet_s), daemon=True)
@@ -447,7 +447,7 @@ def test_a_share_is_not_woken_for_empty_windows_before_its_progress_is_due() -> 
     assert waiting.put(2, new_rows())
     waiting.clock.advance(10)
     assert waiting.put(0, us=NOW_US + 3)
-    assert waiting.shares[0].owed.done.exact_us == NOW_US + 3
+    assert waiting.shares[0].resume.done.exact_us == NOW_US + 3
     waiting.sharing.call_all()
     eventually(lambda: sorted(waiting.taken) == [0, 1, 2])
 
