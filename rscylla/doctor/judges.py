@@ -487,14 +487,14 @@ def _cursor(facts: Facts, consumer: str, text: str | None) -> Finding:
     cursor, lifetimes = EventID.parse(text), judged
     at_us = max(cursor.exact_us, cursor.generation * 1000)
     age = facts.now_us - at_us
-    hole = next(lifetimes.holes(at_us, facts.latest_us), None)
-    if hole is not None:
-        start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (hole.start_us, hole.end_us))
+    gap = next(lifetimes.gaps_after(at_us, facts.latest_us), None)
+    if gap is not None:
+        start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (gap.start_us, gap.end_us))
         return Finding(
             "cursor",
             "error",
             f"{consumer!r} is {_span(age)} old, and changes from {start} to {end} UTC are lost: they were logged with "
-            f"a TTL of {_span((hole.ttl_s or 0) * SECOND)}",
+            f"a TTL of {_span((gap.ttl_s or 0) * SECOND)}",
             "repair the consumer's data, then reset its cursor",
         )
     if lifetimes.is_unknown_at(cursor):

@@ -148,7 +148,7 @@ def lifetimes_by_the_option_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_rows_ever_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lifetimes, "holes", lambda *_: iter(()))
+    monkeypatch.setattr(Lifetimes, "gaps_after", lambda *_: iter(()))
 
 
 def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from .table import (
     type_named,
 )
 from .topology import Generation, Model, Range, Topology, generation_at, topology_for
-from .walk import PROBE_FROM_US, End, Hole, LogWindow, Probe, Read, Skip, Switch, Wait, Walk, Width, windows_between
+from .walk import PROBE_FROM_US, End, Gap, LogWindow, Probe, Read, Skip, Switch, Wait, Walk, Width, windows_between
 
 __all__ = [
     "FIXED_COLUMNS",
@@ -49,8 +49,8 @@ __all__ = [
     "BaseColumn",
     "Blank",
     "End",
+    "Gap",
     "Generation",
-    "Hole",
     "Lifetimes",
     "LogWindow",
     "LoggedTable",

@@ -9,7 +9,7 @@ import attrs
 from ..._timeuuid import datetime_of
 from ...event import EventID
 from .table import DEFAULT_TTL_S, LoggedTable
-from .walk import Hole
+from .walk import Gap
 
 __all__ = ["EARLY_US", "NEVER_US", "Lifetimes", "Promise"]
 
@@ -102,22 +102,22 @@ class Lifetimes:
         """Return the time from which the TTLs are known."""
         return self.spans[1][0] if self.spans[0][1] is None else 0
 
-    def holes(self, at_us: int, now_us: int) -> Iterator[Hole]:
+    def gaps_after(self, at_us: int, now_us: int) -> Iterator[Gap]:
         """Yield the spans from *at_us* on of which all rows have expired at *now_us*, in order of time."""
         for start_us, end_us, ttl_s in self._bounded():
             if ttl_s:
                 start_us, end_us = max(start_us, at_us), min(end_us, now_us - ttl_s * 1_000_000)
                 if start_us < end_us:
-                    yield Hole(start_us, end_us, ttl_s)
+                    yield Gap(start_us, end_us, ttl_s)
 
-    def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Hole, ...]:
-        """Return ``holes`` and the time before *first_us*, the start of the first generation."""
-        expired = tuple(self.holes(max(at_us, first_us), now_us))
+    def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Gap, ...]:
+        """Return ``gaps_after`` and the time before *first_us*, the start of the first generation."""
+        expired = tuple(self.gaps_after(max(at_us, first_us), now_us))
         if at_us >= first_us:
             return expired
         if expired and expired[0].start_us == first_us:
             return attrs.evolve(expired[0], start_us=at_us), *expired[1:]
-        return Hole(at_us, first_us), *expired
+        return Gap(at_us, first_us), *expired
 
     def oldest_us(self, now_us: int) -> int:
         """Return the time from which rows may exist. Rows with an unknown TTL may all exist."""
@@ -145,22 +145,22 @@ class Promise:
     since_us: int = 0
     ahead_us: int = 0
 
-    def lost(self, start_us: int, end_us: int, now_us: int, first_us: int = 0) -> Hole | None:
+    def lost(self, start_us: int, end_us: int, now_us: int, first_us: int = 0) -> Gap | None:
         """Return the first span of promised rows from *start_us* to *end_us* that have expired at *now_us*, or None.
 
         It may end after *end_us*. *first_us*: the start of the first generation; rows from before it are gone, too.
         """
         lifetimes = self.lifetimes
-        for hole in lifetimes.missing(max(start_us, self.from_us), now_us + EARLY_US, first_us):
-            lost_us = hole.start_us
-            gone = next(lifetimes.holes(lost_us, self.since_us), None)
+        for gap in lifetimes.missing(max(start_us, self.from_us), now_us + EARLY_US, first_us):
+            lost_us = gap.start_us
+            gone = next(lifetimes.gaps_after(lost_us, self.since_us), None)
             if gone is not None and gone.start_us <= lost_us:
                 lost_us = gone.end_us
-            if lost_us < min(hole.end_us, end_us):
-                return attrs.evolve(hole, start_us=lost_us)
+            if lost_us < min(gap.end_us, end_us):
+                return attrs.evolve(gap, start_us=lost_us)
         return None
 
-    def told(self, table: LoggedTable, lost: Hole) -> str:
+    def told(self, table: LoggedTable, lost: Gap) -> str:
         """Return the message about *lost*, a result of ``lost`` for the log of *table*."""
         if lost.ttl_s is None:
             kept = "no longer has streams of that time"

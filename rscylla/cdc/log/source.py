@@ -36,7 +36,7 @@ from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
 from .query import row_ttl_cql
 from .table import LOG_DROP_AHEAD_US, LoggedTable, check_same_log, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
-from .walk import Hole
+from .walk import Gap
 
 __all__ = ["OnExpired", "Source", "check_log", "row_left_s", "streams_of"]
 
@@ -370,7 +370,7 @@ class Source:
         has_forgotten = self.topology.forgets and first_us > created_us
         return born_us if has_forgotten else max(born_us, first_us)
 
-    def holes(self, at_us: int, *, surely: bool = False) -> tuple[Hole, ...]:
+    def gaps_after(self, at_us: int, *, surely: bool = False) -> tuple[Gap, ...]:
         """Return the spans from *at_us* on, in order, whose rows may have expired, or that are before any generation.
 
         Rows expire by the clock of the node that reads them, so they may be gone once they have expired by the fastest
@@ -379,7 +379,7 @@ class Source:
         now_us = self.now_us() if surely else self.latest_us() + EARLY_US
         return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
-    def missed(self, at_us: int, end_us: int, promise: Promise | None = None) -> Hole | None:
+    def missed(self, at_us: int, end_us: int, promise: Promise | None = None) -> Gap | None:
         """Return the first span from *at_us* to *end_us* whose rows a reader may miss, by the fastest clock, or None.
 
         *promise*: None if all rows are promised, with the TTLs that are known.
@@ -398,10 +398,10 @@ class Source:
 
         A node whose clock is behind returns rows that have expired on other nodes.
         """
-        for hole in self.holes(at_us, surely=True):
-            if hole.start_us > at_us:
+        for gap in self.gaps_after(at_us, surely=True):
+            if gap.start_us > at_us:
                 break
-            at_us = hole.end_us
+            at_us = gap.end_us
         return at_us
 
     def now_us(self) -> int:
@@ -510,9 +510,9 @@ class Source:
         if at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # it is not known where the remaining rows begin, so the whole time is searched
-        hole = self.missed(at_us, at_us + 1)
-        if hole is not None:
-            self._report_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
+        gap = self.missed(at_us, at_us + 1)
+        if gap is not None:
+            self._report_expired(cursor, gap.end_us, on_expired, ttl_s=gap.ttl_s)
             remaining_us = self.remaining_us(at_us)
             if remaining_us > at_us:
                 return self.at(remaining_us)
@@ -538,7 +538,7 @@ class Source:
                 )
             return theirs != own
         created_us = self.table.log_created_us
-        expired = next(self.lifetimes.holes(cursor.exact_us, self.latest_us()), None)
+        expired = next(self.lifetimes.gaps_after(cursor.exact_us, self.latest_us()), None)
         if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
             return False
         oldest_us = self.topology.oldest_of(created_us)
@@ -596,8 +596,8 @@ class Source:
         """Return the remaining TTL of the cursor's row in seconds, None without a TTL; empty if the row is gone."""
         return self._retried(lambda: row_left_s(self.session, self.table, cursor))
 
-    def pass_over(self, hole: Hole, on_expired: OnExpired, *, promised: bool) -> None:
-        """Report that the rows of *hole* expired before they were read, if they were promised.
+    def pass_over(self, gap: Gap, on_expired: OnExpired, *, promised: bool) -> None:
+        """Report that the rows of *gap* expired before they were read, if they were promised.
 
         Raises:
             CursorExpired: they were promised, and the policy is to raise.
@@ -607,13 +607,13 @@ class Source:
         self.reread_table(retrying=True)
         if not promised:
             return
-        kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
+        kept = "" if gap.ttl_s is None else f" ({gap.ttl_s} s)"
         text = (
             f"the reader of {self.table.full_name} fell behind what the log keeps{kept}; changes may be lost; speed up "
             "the consumer or raise the TTL"
         )
         if on_expired == "raise":
-            raise CursorExpired(text, gap_from=datetime_of(hole.start_us), gap_to=datetime_of(hole.end_us))
+            raise CursorExpired(text, gap_from=datetime_of(gap.start_us), gap_to=datetime_of(gap.end_us))
         self.skip_gap(text)
 
     def report_blank(self, blank: Blank, on_expired: OnExpired) -> None:

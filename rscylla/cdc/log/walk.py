@@ -24,7 +24,7 @@ from .topology import Generation, generation_at
 __all__ = [
     "Action",
     "End",
-    "Hole",
+    "Gap",
     "LogWindow",
     "Probe",
     "Read",
@@ -59,7 +59,7 @@ class LogWindow:
 
 
 @attrs.frozen
-class Hole:
+class Gap:
     """A span of time whose rows have expired, or in which there can be none; ``ttl_s`` is the TTL of its rows."""
 
     start_us: int
@@ -133,7 +133,7 @@ class Probe:
 class Skip:
     """Continue after a span whose rows have expired."""
 
-    hole: Hole
+    gap: Gap
 
 
 @attrs.frozen
@@ -192,28 +192,28 @@ class Walk:
         return min(self.at_us + self.width.us, reach_us)
 
     def next(
-        self, generations: Sequence[Generation], reach_us: int, holes: Sequence[Hole] = (), halt_us: int | None = None
+        self, generations: Sequence[Generation], reach_us: int, gaps: Sequence[Gap] = (), halt_us: int | None = None
     ) -> Action:
         """Return the next step.
 
         Args:
             generations: all that start before ``horizon_us``, in order of time.
             reach_us: time before which all rows have arrived.
-            holes: the expired spans at ``at_us`` or later, in order of time.
+            gaps: the expired spans at ``at_us`` or later, in order of time.
             halt_us: a time at which the step ends at the latest, although the walk goes on; before the position, as it
                 may be after a skip, it means nothing.
         """
         at_us, end_us = self.at_us, self.end_us
         if self.is_done:
             return End()
-        hole = next((h for h in holes if h.end_us > at_us), None)
-        if hole is not None and hole.start_us <= at_us:
-            return Skip(hole)
+        gap = next((h for h in gaps if h.end_us > at_us), None)
+        if gap is not None and gap.start_us <= at_us:
+            return Skip(gap)
         following = self._following(generations)
         if following is not None and following.start_us <= min(at_us, reach_us):
             return Switch(following)
         head_us = reach_us if end_us is None else min(reach_us, end_us)
-        limits = [each.start_us for each in (following, hole) if each is not None]
+        limits = [each.start_us for each in (following, gap) if each is not None]
         if halt_us is not None and halt_us > at_us:
             limits.append(halt_us)
         limit_us = min([head_us, *limits])
@@ -256,8 +256,8 @@ class Walk:
 
     def skipped(self, step: Skip, generations: Sequence[Generation]) -> Walk:
         """Return the walk after the expired span of *step*."""
-        generation = generations[max(generation_at(generations, step.hole.end_us), 0)]
-        at_us = max(step.hole.end_us, generation.start_us)
+        generation = generations[max(generation_at(generations, step.gap.end_us), 0)]
+        at_us = max(step.gap.end_us, generation.start_us)
         return attrs.evolve(self, generation=generation, at_us=at_us, at_head=False, was_empty=False)
 
     def switched(self, step: Switch) -> Walk:

@@ -17,8 +17,8 @@ from ..log import (
     PROBE_FROM_US,
     Blank,
     End,
+    Gap,
     Generation,
-    Hole,
     LoggedTable,
     OnExpired,
     Probe,
@@ -102,18 +102,18 @@ class Follower:
         source = self._source
         self.watermark_us = source.watermark_us(self.lag_us)
         source.refresh_metadata()
-        holes = source.holes(self.walk.at_us)  # read once, because more rows expire during the loop
+        gaps = source.gaps_after(self.walk.at_us)  # read once, because more rows expire during the loop
         while True:
             halt_us = self._before_blank(halt_us)
             generations = source.generations_until(self.walk.horizon_us(self.watermark_us), self.lag_us)
-            step = self.walk.next(generations, self.watermark_us, holes, halt_us)
+            step = self.walk.next(generations, self.watermark_us, gaps, halt_us)
             if isinstance(step, Switch):
                 # Each tablets table has its own streams, so the next set may belong to a log that was created again.
                 source.reread_table(retrying=True)
             if not isinstance(step, Skip):
                 return step
-            holes = tuple(hole for hole in holes if hole != step.hole)
-            self._pass_over(step.hole, generations)
+            gaps = tuple(gap for gap in gaps if gap != step.gap)
+            self._pass_over(step.gap, generations)
 
     def blank_until(self, time_us: int) -> bool:
         """Return whether changes until *time_us* may not have been logged; the next step says so."""
@@ -171,7 +171,7 @@ class Follower:
         # Reported once until this time is reached.
         self.promised_us = max(self.promised_us, table.renamed_us + LOG_DROP_AHEAD_US)
 
-    def check_kept(self, lost: Hole | None, end_us: int) -> None:
+    def check_kept(self, lost: Gap | None, end_us: int) -> None:
         """Check the rows up to *end_us* that were read just now; report *lost*, the promised ones that had expired.
 
         Raises:
@@ -184,21 +184,21 @@ class Follower:
         # The rows may be read long after the window was planned: at any time until now, they are to be of this log.
         self._source.confirm(max(end_us, self._source.node_clocks.slowest_us()))
 
-    def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
-        """Report what was promised of *hole*, and continue at the first rows after it that a node may still return."""
+    def _pass_over(self, gap: Gap, generations: Sequence[Generation]) -> None:
+        """Report what was promised of *gap*, and continue at the first rows after it that a node may still return."""
         at_us = self.walk.at_us
         # Rows after the watermark are not due, although they may have expired: by the clock of a node that is far
         # ahead, or because the log keeps them for less than the lag. They are reported once they are due.
         remaining_us = min(self._source.remaining_us(at_us), self.watermark_us)
-        # The hole may begin before the promise and end after it, when rows expire while the reader is open.
+        # The gap may begin before the promise and end after it, when rows expire while the reader is open.
         start_us = max(at_us, self.promised_us)
-        end_us = min(max(hole.end_us, remaining_us), self.watermark_us)
+        end_us = min(max(gap.end_us, remaining_us), self.watermark_us)
         promised = start_us < end_us
         if promised:
-            hole = attrs.evolve(hole, start_us=start_us, end_us=end_us)
+            gap = attrs.evolve(gap, start_us=start_us, end_us=end_us)
         if promised or remaining_us > at_us:
-            self._source.pass_over(hole, self._on_expired, promised=promised)
+            self._source.pass_over(gap, self._on_expired, promised=promised)
         if promised:
             self.promised_us = self._source.now_us()  # reported once until this time is reached
         if remaining_us > at_us:
-            self.walk = self.walk.skipped(Skip(Hole(at_us, remaining_us)), generations)
+            self.walk = self.walk.skipped(Skip(Gap(at_us, remaining_us)), generations)

@@ -14,8 +14,8 @@ from ..._timeuuid import ticks_of, ticks_to_us
 from ...clock import Clock, Stop
 from ...driver import Page, ReadSession
 from ..log import (
+    Gap,
     Generation,
-    Hole,
     LoggedTable,
     LogWindow,
     Probe,
@@ -121,7 +121,7 @@ class SpanReader:
         """
         return self._read(whole=True)
 
-    def lost(self, latest_us: Callable[[], int]) -> Hole | None:
+    def lost(self, latest_us: Callable[[], int]) -> Gap | None:
         """Return the span of the promised rows that may have expired before they were read, or None.
 
         Args:
@@ -134,9 +134,9 @@ class SpanReader:
         now_us = latest_us()
         promise = self._span.promise
         found = [
-            attrs.evolve(hole, end_us=min(hole.end_us, end_us))
+            attrs.evolve(gap, end_us=min(gap.end_us, end_us))
             for start_us, end_us, read_at in self._done
-            if promise and (hole := promise.lost(start_us, end_us, now_us - round((monotonic - read_at) * 1e6)))
+            if promise and (gap := promise.lost(start_us, end_us, now_us - round((monotonic - read_at) * 1e6)))
         ]
         return attrs.evolve(found[0], end_us=found[-1].end_us) if found else None
 

@@ -358,7 +358,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
-        if next(source.assumed_lifetimes().holes(end_us, since_us), None) is None:
+        if next(source.assumed_lifetimes().gaps_after(end_us, since_us), None) is None:
             since_us = 0
         ttl_s, assumed_s = plan.ttls_at(end_us)
         end = Offset(

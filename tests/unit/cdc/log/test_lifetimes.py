@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rscylla.cdc.log.lifetimes import EARLY_US, Lifetimes, Promise
 from rscylla.cdc.log.table import LoggedTable
-from rscylla.cdc.log.walk import Hole
+from rscylla.cdc.log.walk import Gap
 from rscylla.event import EventID
 
 HOUR = 3600 * SECOND
@@ -65,13 +65,13 @@ def test_the_ttl_of_a_moment_is_that_of_the_last_change_until_then(found: Lifeti
 
 @given(lifetimes(), st.integers(0, 60), st.integers(0, 60))
 def test_a_moment_lies_in_a_hole_exactly_if_its_rows_have_expired(found: Lifetimes, at_s: int, now_s: int) -> None:
-    holes = list(found.holes(at_s * SECOND, now_s * SECOND))
+    gaps = list(found.gaps_after(at_s * SECOND, now_s * SECOND))
     for moment in range(at_s, 61):
         ttl = found.ttl_at(moment * SECOND)
-        inside = [h for h in holes if h.start_us <= moment * SECOND < h.end_us]
+        inside = [h for h in gaps if h.start_us <= moment * SECOND < h.end_us]
         assert [h.ttl_s for h in inside] == ([ttl] if ttl and moment + ttl < now_s else [])
-    assert all(at_s * SECOND <= h.start_us < h.end_us for h in holes)
-    assert holes == sorted(holes, key=lambda h: h.start_us)
+    assert all(at_s * SECOND <= h.start_us < h.end_us for h in gaps)
+    assert gaps == sorted(gaps, key=lambda h: h.start_us)
 
 
 @given(
@@ -93,7 +93,7 @@ def test_rows_are_lost_if_they_were_promised_and_have_expired(
     moments = range(at_s * SECOND, (at_s + span_s) * SECOND, SECOND // 2)
     lost = promise.lost(at_s * SECOND, (at_s + span_s) * SECOND, now_s * SECOND)
     found = [us for us in moments if is_lost(us)]
-    # Holes end between the moments, too, when one clock is ahead by less than they are apart.
+    # Gaps end between the moments, too, when one clock is ahead by less than they are apart.
     if found:
         assert lost is not None
         assert lost.start_us <= found[0] < lost.end_us
@@ -113,7 +113,7 @@ def test_the_oldest_row_is_of_the_first_moment_whose_rows_live(found: Lifetimes,
 def test_rows_of_unknown_ttl_may_all_be_there(ttl_s: int) -> None:
     found = Lifetimes(((0, None), (NOW_US - HOUR, ttl_s)))
     assert found.oldest_us(NOW_US) == 0
-    assert list(found.holes(0, NOW_US - HOUR)) == []
+    assert list(found.gaps_after(0, NOW_US - HOUR)) == []
 
 
 @pytest.mark.parametrize(("ttl_s", "lasting_s"), [(600, 86_400), (3 * 86_400, 3 * 86_400), (0, 0)])
@@ -129,14 +129,12 @@ def test_what_is_told_of_lost_rows_says_whether_their_ttl_is_assumed() -> None:
     promise = Promise(Lifetimes(((0, None), (NOW_US, 60))).assuming(60))
     lost = "changes from 2025-11-21 09:59:00 to 2025-11-21 10:01:40 UTC may be lost"
     start_us, end_us = NOW_US - 60 * SECOND, NOW_US + 100 * SECOND
-    assert promise.told(table(), Hole(start_us, end_us, 60)) == (
+    assert promise.told(table(), Gap(start_us, end_us, 60)) == (
         f"the log of ks.t keeps 60 s (assumed, because the table was altered since): {lost}"
     )
     known = Promise(Lifetimes(((0, 60),)))
-    assert known.told(table(), Hole(start_us, end_us, 60)) == f"the log of ks.t keeps 60 s: {lost}"
-    assert known.told(table(), Hole(start_us, end_us)) == (
-        f"the log of ks.t no longer has streams of that time: {lost}"
-    )
+    assert known.told(table(), Gap(start_us, end_us, 60)) == f"the log of ks.t keeps 60 s: {lost}"
+    assert known.told(table(), Gap(start_us, end_us)) == (f"the log of ks.t no longer has streams of that time: {lost}")
 
 
 @pytest.mark.parametrize(

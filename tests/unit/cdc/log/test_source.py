@@ -12,7 +12,7 @@ from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream
 from rscylla.cdc.log.lifetimes import EARLY_US
 from rscylla.cdc.log.source import METADATA_EVERY_S, SETTLING_US, Source, check_log
 from rscylla.cdc.log.table import telling_if_gone
-from rscylla.cdc.log.walk import Hole, Width
+from rscylla.cdc.log.walk import Gap, Width
 from rscylla.cdc.read.follow import Follower
 from rscylla.cdc.stream import Stream
 from rscylla.clock import Stop
@@ -155,15 +155,15 @@ def test_time_before_any_generation_and_expired_rows_after_it_are_one_gap(log: F
     log.generation(NOW_US - 3 * DAY, [stream_id(1)])
     source = source_of(log)
     expired_us = source.now_us() - DAY + EARLY_US
-    assert source.holes(NOW_US - 5 * DAY) == (Hole(NOW_US - 5 * DAY, expired_us, DAY // SECOND),)
-    assert source.holes(NOW_US - 2 * DAY) == (Hole(NOW_US - 2 * DAY, expired_us, DAY // SECOND),)
-    assert source.holes(NOW_US - HOUR) == ()
+    assert source.gaps_after(NOW_US - 5 * DAY) == (Gap(NOW_US - 5 * DAY, expired_us, DAY // SECOND),)
+    assert source.gaps_after(NOW_US - 2 * DAY) == (Gap(NOW_US - 2 * DAY, expired_us, DAY // SECOND),)
+    assert source.gaps_after(NOW_US - HOUR) == ()
 
 
 def test_a_young_log_is_read_from_its_very_beginning(log: FakeLog) -> None:
     log.generation(NOW_US - HOUR, [stream_id(1)])
     source = source_of(log)
-    assert source.holes(NOW_US - DAY) == (Hole(NOW_US - DAY, NOW_US - HOUR),)
+    assert source.gaps_after(NOW_US - DAY) == (Gap(NOW_US - DAY, NOW_US - HOUR),)
     assert source.safe_start_us() == NOW_US - HOUR
 
 
@@ -261,7 +261,7 @@ def test_a_shorter_ttl_counts_for_rows_that_are_written_from_then_on(old: FakeLo
     old.clock.advance(120)
     source.reread_table()
     assert source.table.ttl_s == 60
-    assert source.holes(NOW_US - HOUR) == (Hole(NOW_US, source.latest_us() - 60 * SECOND + EARLY_US, 60),)
+    assert source.gaps_after(NOW_US - HOUR) == (Gap(NOW_US, source.latest_us() - 60 * SECOND + EARLY_US, 60),)
 
 
 def test_nothing_starts_before_the_first_generation(log: FakeLog) -> None:

@@ -14,7 +14,7 @@ from rscylla.cdc.log.walk import (
     PROBE_FROM_US,
     Action,
     End,
-    Hole,
+    Gap,
     LogWindow,
     Probe,
     Read,
@@ -38,7 +38,7 @@ class Log:
 
     generations: tuple[Generation, ...]
     rows: tuple[int, ...]
-    holes: tuple[Hole, ...]
+    gaps: tuple[Gap, ...]
     reach_us: int
 
     def in_window(self, window: LogWindow) -> list[int]:
@@ -50,7 +50,7 @@ class Log:
         assert window.start_us == at_us < window.end_us <= self.reach_us
         assert window.generation * 1000 == max(s for s in starts if s <= window.start_us)
         assert not any(window.start_us < s < window.end_us for s in starts)
-        assert not any(h.start_us < window.end_us and window.start_us < h.end_us for h in self.holes)
+        assert not any(h.start_us < window.end_us and window.start_us < h.end_us for h in self.gaps)
 
 
 @st.composite
@@ -59,8 +59,8 @@ def logs(draw: st.DrawFn) -> Log:
     times = draw(st.lists(st.integers(1, reach_us // 1000 + 1), max_size=4))
     rows = draw(st.lists(st.integers(0, reach_us - 1), max_size=30))
     edges = sorted(draw(st.sets(st.integers(0, reach_us), max_size=4)))
-    holes = tuple(Hole(a, b, 7) for a, b in zip(edges[::2], edges[1::2], strict=False))
-    return Log(tuple(Generation(ms) for ms in sorted({0, *times})), tuple(sorted(rows)), holes, reach_us)
+    gaps = tuple(Gap(a, b, 7) for a, b in zip(edges[::2], edges[1::2], strict=False))
+    return Log(tuple(Generation(ms) for ms in sorted({0, *times})), tuple(sorted(rows)), gaps, reach_us)
 
 
 def driven(walk: Walk, log: Log, dice: random.Random, *, most: int = 4) -> tuple[Walk, list[int]]:
@@ -75,7 +75,7 @@ def driven(walk: Walk, log: Log, dice: random.Random, *, most: int = 4) -> tuple
         horizon_us = walk.horizon_us(log.reach_us)
         assert horizon_us <= log.reach_us
         known = tuple(g for g in log.generations if g in known or g.start_us < horizon_us)  # no more than was asked for
-        step = walk.next(known, log.reach_us, [h for h in log.holes if h.end_us > walk.at_us])
+        step = walk.next(known, log.reach_us, [h for h in log.gaps if h.end_us > walk.at_us])
         fails = failures > 0 and isinstance(step, Read | Probe) and dice.random() < 0.3
         failures -= fails
         match step:
@@ -115,16 +115,16 @@ def test_every_row_that_has_not_expired_is_read_once_whatever_is_reported(
     walk = Walk(first, start_us, WIDTH, end_us=end_us, to_head=end_us is None)
     walk, read = driven(walk, log, dice)
     stop_us = log.reach_us if end_us is None else end_us
-    kept = [us for us in log.rows if not any(h.start_us <= us < h.end_us for h in log.holes)]
+    kept = [us for us in log.rows if not any(h.start_us <= us < h.end_us for h in log.gaps)]
     assert read == [us for us in kept if start_us <= us < stop_us]
-    assert walk.at_us == max(start_us, stop_us) or walk.at_us in {h.end_us for h in log.holes}
+    assert walk.at_us == max(start_us, stop_us) or walk.at_us in {h.end_us for h in log.gaps}
 
 
 @settings(max_examples=30)
 @given(logs(), st.integers(0, 90 * SECOND), st.randoms(use_true_random=False))
 def test_windows_that_wait_to_be_long_hold_the_same_rows(log: Log, least_us: int, dice: random.Random) -> None:
     walk = Walk(log.generations[0], 0, WIDTH, end_us=log.reach_us + 5, least_us=least_us, probe_from_us=None)
-    walk, read = driven(walk, attrs.evolve(log, holes=()), dice, most=100)
+    walk, read = driven(walk, attrs.evolve(log, gaps=()), dice, most=100)
     assert (walk.at_us, tuple(read)) == (log.reach_us + 5, log.rows)
 
 
@@ -152,10 +152,10 @@ def test_a_generation_that_is_listed_no_more_is_followed_by_the_first_that_is() 
 
 
 def test_what_has_expired_is_skipped_and_no_window_runs_into_it() -> None:
-    holes = [Hole(0, 2 * SECOND, 60), Hole(2 * SECOND + 5, 70 * SECOND, 10)]
-    walk, expected = START, [Skip(holes[0]), Read(LogWindow(0, 2 * SECOND, 2 * SECOND + 5), False), Skip(holes[1])]
+    gaps = [Gap(0, 2 * SECOND, 60), Gap(2 * SECOND + 5, 70 * SECOND, 10)]
+    walk, expected = START, [Skip(gaps[0]), Read(LogWindow(0, 2 * SECOND, 2 * SECOND + 5), False), Skip(gaps[1])]
     for step in expected:
-        assert walk.next((OLD, NEW), 100 * SECOND, holes) == step
+        assert walk.next((OLD, NEW), 100 * SECOND, gaps) == step
         walk = walk.skipped(step, (OLD, NEW)) if isinstance(step, Skip) else walk.read(step, 1)
     assert (walk.generation, walk.at_us) == (NEW, 70 * SECOND)
 
@@ -173,7 +173,7 @@ def test_a_step_ends_at_a_halt_that_is_ahead_and_the_walk_goes_on(was_empty: boo
 
 
 def test_a_skip_over_the_time_before_the_first_generation_ends_at_its_start() -> None:
-    step = Skip(Hole(0, 30 * SECOND))
+    step = Skip(Gap(0, 30 * SECOND))
     listed = (NEW, Generation(90_000))
     assert START.skipped(step, listed) == attrs.evolve(START, generation=NEW, at_us=NEW.start_us)
 
@@ -186,7 +186,7 @@ def test_a_start_in_the_future_waits_for_the_generations_before_it() -> None:
 
 def test_the_result_of_the_last_step_is_forgotten_after_a_skip_or_a_switch() -> None:
     walk = attrs.evolve(START, at_head=True, was_empty=True)
-    for after in (walk.skipped(Skip(Hole(0, SECOND)), (OLD,)), walk.switched(Switch(NEW))):
+    for after in (walk.skipped(Skip(Gap(0, SECOND)), (OLD,)), walk.switched(Switch(NEW))):
         assert (after.at_head, after.was_empty) == (False, False)
     assert not walk.waited().was_empty
 
