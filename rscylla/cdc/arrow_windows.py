@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..event import EventID
 from ..options import StreamOption
 from ..types import Digits
-from .log import Generation, LogWindow, OnExpired, Source, telling_if_gone
+from .log import Generation, LogWindow, OnExpired, Source, naming_dropped_log
 from .planned import PlannedWindow, WindowLoop, WindowPlan
 from .read import Limits, Span, SpanReader
 from .rows import Layout, Layouts
@@ -149,7 +149,7 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
             raise ConfigError(
                 f"columns must be different names of columns, at least one, or None for all, not {names!r}"
             )
-        with telling_if_gone(source.reread_table):
+        with naming_dropped_log(source.reread_table):
             statement = statement_of(source.session, source.table, self._limits.page_size)
         layouts = Layouts(lambda: source.reread_table(retrying=True))
         layout = layouts.of_columns(statement.columns, source.table)
@@ -174,7 +174,7 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
         log_window = LogWindow(window.generation, window.start_us, window.end_us)
         stop = Stop()  # not that of the windows: it lets the current one end
         try:
-            with telling_if_gone(source.reread_table):
+            with naming_dropped_log(source.reread_table):
                 streams = source.streams(Generation(window.generation))
                 span = Span(source.table, log_window, streams, after, follower.promise)
                 reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)

@@ -30,12 +30,12 @@ __all__ = [
     "log_columns",
     "logged_tables",
     "logged_type",
+    "naming_dropped_log",
     "read_base_table",
     "read_log_id",
     "read_table",
     "read_types",
     "reread_table",
-    "telling_if_gone",
     "type_named",
 ]
 
@@ -397,7 +397,7 @@ def check_same_log(fresh: LoggedTable, known: LoggedTable) -> None:
 
 
 @contextmanager
-def telling_if_gone(reread: Callable[[], object]) -> Iterator[None]:
+def naming_dropped_log(reread: Callable[[], object]) -> Iterator[None]:
     """If a query of the block is refused, call *reread*, which raises a more precise error if the log is gone."""
     try:
         yield

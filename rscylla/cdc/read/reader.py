@@ -26,7 +26,7 @@ from ..log import (
     Walk,
     Width,
     group_streams,
-    telling_if_gone,
+    naming_dropped_log,
 )
 from ..rows import (
     NO_EVENTS,
@@ -371,7 +371,7 @@ class Reader:
 
     def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:
         """Return the result of *query* for *window* and the streams of its generation."""
-        with telling_if_gone(self._source.reread_table):
+        with naming_dropped_log(self._source.reread_table):
             if window.generation != self._context.generation or not self._has_entered:
                 self._enter(window.generation)
             return query(window, self._groups, *args)

@@ -20,7 +20,7 @@ from ...cdc.log import (
     Source,
     by_replicas,
     generation_at,
-    telling_if_gone,
+    naming_dropped_log,
     windows_between,
 )
 from ...cdc.read import RowCounter, Span, SpanShare, share_of
@@ -63,7 +63,7 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
         TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
     """
     table = source.table
-    with telling_if_gone(source.reread_table):
+    with naming_dropped_log(source.reread_table):
         statement = statement_of(source.session, table, options.page_size)
     layout = Layout.of(statement.columns, table)
     return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar, digits=options.digits)
@@ -119,7 +119,7 @@ class Plan:
             at = self.source.begin_at(position.time_us)
             self._check_kept(position.time_us, at.exact_us, self._promise(0))
             return Start(at)
-        with telling_if_gone(self.source.reread_table):
+        with naming_dropped_log(self.source.reread_table):
             return Start(*self.source.begin(position.cursor or None, self._policy))
 
     def generation_before(self, end_us: int) -> int:
@@ -178,7 +178,7 @@ class Plan:
         Raises:
             TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
         """
-        with telling_if_gone(self.source.reread_table):
+        with naming_dropped_log(self.source.reread_table):
             if self._counter is None:
                 self._counter = RowCounter(self.source, page_size=self.options.page_size, stop=Stop())
             self.source.generations_until(end_us, self.options.lag_us)
@@ -235,7 +235,7 @@ class Plan:
         for window in windows:
             streams = None
             if shipped < MOST_STREAMS or options.streams_per_partition is not None:
-                with telling_if_gone(source.reread_table):
+                with naming_dropped_log(source.reread_table):
                     streams = source.streams(Generation(window.generation))
             count = None if streams is None else len(streams)
             parts, pieces = _division(window, count, len(windows), options, most_us)

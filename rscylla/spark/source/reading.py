@@ -10,7 +10,7 @@ import attrs
 from ..._timeuuid import datetime_of
 from ...cdc.arrow import ChangeView, EventView, LogView, Mode, span_batches
 from ...cdc.arrow import check_schema as check_arrow_schema
-from ...cdc.log import Generation, LoggedTable, NodeClocks, check_log, reread_table, streams_of, telling_if_gone
+from ...cdc.log import Generation, LoggedTable, NodeClocks, check_log, naming_dropped_log, reread_table, streams_of
 from ...cdc.read import Limits, Span, SpanReader, SpanShare
 from ...cdc.rows import Layout
 from ...clock import Clock, Stop, SystemClock
@@ -55,7 +55,7 @@ class SpanRead:
             SchemaChanged, SourceError: as for ``span_batches``.
         """
         session, table = session_for(self.connection), span.table
-        with telling_if_gone(lambda: reread_table(session, table)):
+        with naming_dropped_log(lambda: reread_table(session, table)):
             yield from self._batches(session, span)
 
     def _batches(self, session: ReadSession, span: Span | SpanShare) -> Iterator[Any]:

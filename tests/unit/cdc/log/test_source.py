@@ -11,7 +11,7 @@ from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream
 
 from rscylla.cdc.log.lifetimes import EARLY_US
 from rscylla.cdc.log.source import METADATA_EVERY_S, SETTLING_US, Source, check_log
-from rscylla.cdc.log.table import telling_if_gone
+from rscylla.cdc.log.table import naming_dropped_log
 from rscylla.cdc.log.walk import Gap, Width
 from rscylla.cdc.read.follow import Follower
 from rscylla.cdc.stream import Stream
@@ -314,13 +314,13 @@ def test_a_refused_query_stays_the_error_if_the_schema_cannot_be_read_either() -
     def reread() -> None:
         raise QueryTimeout("reading the schema")
 
-    with pytest.raises(QueryFailed, match="refused") as failure, telling_if_gone(reread):
+    with pytest.raises(QueryFailed, match="refused") as failure, naming_dropped_log(reread):
         raise QueryFailed("refused")
     assert failure.value.__notes__ == ["the schema could not be read, either: reading the schema"]
 
     def gone() -> None:
         raise TableNotFound("no such table")
 
-    with pytest.raises(TableNotFound) as told, telling_if_gone(gone):
+    with pytest.raises(TableNotFound) as told, naming_dropped_log(gone):
         raise QueryFailed("refused")
     assert isinstance(told.value.__cause__, QueryFailed)
