@@ -33,7 +33,7 @@ class Blank:
     def is_open(self) -> bool:
         return self.end_us == NEVER_US
 
-    def told(self, table: LoggedTable) -> str:
+    def message(self, table: LoggedTable) -> str:
         """Return the message about the span of the log of *table*."""
         start = f"{datetime_of(self.start_us):%Y-%m-%d %H:%M:%S} UTC"
         if self.is_open:

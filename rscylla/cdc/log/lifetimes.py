@@ -160,7 +160,7 @@ class Promise:
                 return attrs.evolve(gap, start_us=lost_us)
         return None
 
-    def told(self, table: LoggedTable, lost: Gap) -> str:
+    def message(self, table: LoggedTable, lost: Gap) -> str:
         """Return the message about *lost*, a result of ``lost`` for the log of *table*."""
         if lost.ttl_s is None:
             kept = "no longer has streams of that time"

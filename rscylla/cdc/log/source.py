@@ -623,7 +623,7 @@ class Source:
             CDCDisabled: the policy is to raise, and CDC is still off.
             CursorExpired: the policy is to raise.
         """
-        text = blank.told(self.table)
+        text = blank.message(self.table)
         if on_expired == "oldest":
             self.skip_gap(text)
             return

@@ -314,7 +314,7 @@ class Plan:
         return blank.start_us
 
     def _report_blank(self, blank: Blank) -> None:
-        text = blank.told(self.source.table)
+        text = blank.message(self.source.table)
         if not self.options.fail_on_data_loss:
             log.error("%s; continuing with the rows that there are because failOnDataLoss is false", text)
             return
@@ -347,7 +347,7 @@ class Plan:
         lost = self.source.missed(start_us, end_us, promise)
         if lost is None:
             return
-        text = promise.told(self.source.table, lost)
+        text = promise.message(self.source.table, lost)
         if self.options.fail_on_data_loss:
             raise CursorExpired(
                 f"{text}; start later (a query: with a new checkpoint, after a repair of the data that it wrote), or "

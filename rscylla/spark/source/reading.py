@@ -104,7 +104,7 @@ def _check_kept(session: ReadSession, reader: SpanReader, span: Span, clock: Clo
         if lost is None:
             return
     raise CursorExpired(
-        f"{promise.told(span.table, lost)}, because they expired before an executor read them; read them sooner or "
+        f"{promise.message(span.table, lost)}, because they expired before an executor read them; read them sooner or "
         "with more executors, start later, or set the option failOnDataLoss to false to read the remaining rows",
         gap_from=datetime_of(lost.start_us),
         gap_to=datetime_of(lost.end_us),

@@ -129,12 +129,13 @@ def test_what_is_told_of_lost_rows_says_whether_their_ttl_is_assumed() -> None:
     promise = Promise(Lifetimes(((0, None), (NOW_US, 60))).assuming(60))
     lost = "changes from 2025-11-21 09:59:00 to 2025-11-21 10:01:40 UTC may be lost"
     start_us, end_us = NOW_US - 60 * SECOND, NOW_US + 100 * SECOND
-    assert promise.told(table(), Gap(start_us, end_us, 60)) == (
+    assert promise.message(table(), Gap(start_us, end_us, 60)) == (
         f"the log of ks.t keeps 60 s (assumed, because the table was altered since): {lost}"
     )
     known = Promise(Lifetimes(((0, 60),)))
-    assert known.told(table(), Gap(start_us, end_us, 60)) == f"the log of ks.t keeps 60 s: {lost}"
-    assert known.told(table(), Gap(start_us, end_us)) == (f"the log of ks.t no longer has streams of that time: {lost}")
+    assert known.message(table(), Gap(start_us, end_us, 60)) == f"the log of ks.t keeps 60 s: {lost}"
+    no_streams = f"the log of ks.t no longer has streams of that time: {lost}"
+    assert known.message(table(), Gap(start_us, end_us)) == no_streams
 
 
 @pytest.mark.parametrize(
