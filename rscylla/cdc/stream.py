@@ -18,7 +18,7 @@ from ..types import quote_name
 from .client import Client, Direct, Feed, ReadAhead
 from .log import Source
 from .lookup import BaseRows
-from .read import Reader, Sharing, Step, StreamSettings
+from .read import Reader, SharedReaders, Step, StreamSettings
 from .rows import NO_EVENTS
 
 __all__ = ["GetCursor", "NewStream", "Stream"]
@@ -63,8 +63,8 @@ class Stream(StreamSettings):
     _log: ReadSession = attrs.field(init=False)
     _base_rows: BaseRows = attrs.field(init=False)
     _warned: bool = attrs.field(default=False, init=False)
-    _parts: Sharing = attrs.field(factory=Sharing, init=False)  # of its slices
-    _sharing: Sharing | None = attrs.field(default=None, init=False)  # of the stream that it is a slice of
+    _parts: SharedReaders = attrs.field(factory=SharedReaders, init=False)  # of its slices
+    _shared: SharedReaders | None = attrs.field(default=None, init=False)  # of the stream that it is a slice of
     _whole: Stream | None = attrs.field(default=None, init=False)  # the stream that it is a slice of
 
     def __attrs_post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Stream(StreamSettings):
             ConfigError: the slice does not exist.
         """
         part = attrs.evolve(self, key_slice=(index, count))
-        part._sharing = self._parts  # noqa: SLF001 - same class
+        part._shared = self._parts  # noqa: SLF001 - same class
         part._parts = self._parts  # noqa: SLF001
         part._whole = self._whole or self  # noqa: SLF001
         return part
@@ -106,17 +106,17 @@ class Stream(StreamSettings):
         chosen = resolve(options)
         if chosen.lag is None:
             raise MissingLag(f"the stream of {self}")
-        if self._sharing is None or not self.prefetch:
+        if self._shared is None or not self.prefetch:
             return self._open(after, chosen, stop, None)
-        with self._sharing.opens():
-            return self._open(after, chosen, stop, self._sharing)
+        with self._shared.opens():
+            return self._open(after, chosen, stop, self._shared)
 
-    def _open(self, after: str, chosen: StreamOptions, stop: Stop | None, sharing: Sharing | None) -> Client:
+    def _open(self, after: str, chosen: StreamOptions, stop: Stop | None, shared: SharedReaders | None) -> Client:
         assert chosen.lag is not None
         inner = Stop()
         forget = stop.on_set(inner.set) if stop is not None else lambda: None
         try:
-            source = self._source(inner) if sharing is None else sharing.source(partial(self._source, inner), inner)
+            source = self._source(inner) if shared is None else shared.source(partial(self._source, inner), inner)
             if not source.table.enabled:
                 log.warning(
                     "%s: CDC is switched off; only changes that were logged before are read", source.table.full_name
@@ -133,15 +133,15 @@ class Stream(StreamSettings):
             #   Scanner  queries in flight, pages, retries                     (scan, query, driver)
             #   rows     cells and positions of a page; sorted by the reader
             #   records  rows to records, and to events as they are taken
-            reading = inner if sharing is None else Stop()
-            source = source if sharing is None else source.until(reading)
+            reading = inner if shared is None else Stop()
+            source = source if shared is None else source.until(reading)
             reader = Reader(source, start, chosen, self, reading, promised=promised)
             inner.on_set(forget)
             # A start at the head is saved before anything is read, so that a restart does not begin at a newer head.
             first = Step(NO_EVENTS, reader.done, must_save=chosen.from_head)
             feed: Feed
-            if sharing is not None:
-                feed = sharing.begin(reader, source, self, inner, reading)
+            if shared is not None:
+                feed = shared.begin(reader, source, self, inner, reading)
             elif self.prefetch:
                 feed = ReadAhead(reader, source, inner, self.prefetch)
             else:

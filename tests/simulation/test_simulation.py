@@ -24,7 +24,7 @@ from rscylla.cdc.read import merge_policy as meeting
 from rscylla.cdc.read import shared as sharing
 from rscylla.cdc.read.reader import Reader
 from rscylla.cdc.read.scan import Scanner
-from rscylla.cdc.read.shared import Share, Sharing
+from rscylla.cdc.read.shared import SharedReaders, SliceFeed
 from rscylla.cdc.rows.rows import LogRows
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
@@ -176,24 +176,24 @@ def a_scan_is_taken_over_within_its_step(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def steps_are_lost_at_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Sharing.split
+    true = SharedReaders.split
 
-    def split(self: Sharing, share: Share, **options: bool) -> None:
-        share._steps.clear()
-        true(self, share, **options)
+    def split(self: SharedReaders, feed: SliceFeed, **options: bool) -> None:
+        feed._steps.clear()
+        true(self, feed, **options)
 
-    monkeypatch.setattr(Sharing, "split", split)
+    monkeypatch.setattr(SharedReaders, "split", split)
 
 
 def a_slow_slice_keeps_only_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Share.put
+    true = SliceFeed.put
 
-    def put(self: Share, step: Any) -> None:
+    def put(self: SliceFeed, step: Any) -> None:
         if len(self._steps) > 1:
             self._steps.clear()
         true(self, step)
 
-    monkeypatch.setattr(Share, "put", put)
+    monkeypatch.setattr(SliceFeed, "put", put)
 
 
 def slices_that_join_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ class Process:
     def run(self) -> list[int]:
         """Run all consumers to their ends; return the slices of those that were told that changes are lost.
 
-        Raises: AssertionError, if a thread waits for ever, or a scan goes on after its consumers.
+        Raises: AssertionError, if a thread waits for ever, or a reader goes on after its consumers.
         """
         simulation, turns, dice = self._simulation, self.turns, self._dice
         simulation.counts["shared"] += 1
@@ -68,7 +68,7 @@ class Process:
             turns.finish(threads)
             if not turns.is_killed:
                 shared = whole._parts
-                assert turns.wait(lambda: not shared.scans, 60.0), f"scans go on for nobody: {shared.scans}"
+                assert turns.wait(lambda: not shared.running, 60.0), f"readers go on for nobody: {shared.running}"
         simulation.end_reading()
         return self._told
 

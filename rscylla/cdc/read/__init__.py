@@ -5,7 +5,7 @@ from .follow import Follower
 from .reader import Reader, Step
 from .scan import Limits
 from .settings import StreamSettings
-from .shared import Sharing
+from .shared import SharedReaders
 from .span import Span, SpanReader, SpanShare, share_of
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Limits",
     "Reader",
     "RowCounter",
-    "Sharing",
+    "SharedReaders",
     "Span",
     "SpanReader",
     "SpanShare",

@@ -1,8 +1,8 @@
-"""Decides which scans of a table's slices become one, and which wait for each other. Pure.
+"""Decides which readers of a table's slices become one, and which wait for each other. Pure.
 
-A scan reads some slices. Scans that are at the same point become one, so that no row is read twice. A scan that comes
-from behind halts at the point of the next scan; the next scan waits for it, if it is near, for up to ``PATIENCE_S``.
-A slice whose consumer is slow is left behind: it gets a scan of its own, so that it holds up no other.
+A reader reads some slices. Readers that are at the same point become one, so that no row is read twice. One that comes
+from behind halts at the point of the next one, which waits for it, if it is near, for up to ``PATIENCE_S``.
+A slice whose consumer is slow is left behind: it gets a reader of its own, so that it holds up no other.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ __all__ = [
 ]
 
 PATIENCE_S = 1.0
-"""How long a scan waits for another one, and the consumers of a scan for a slow one."""
+"""How long a reader waits for another one, and the consumers of a reader for a slow one."""
 
 RECENT_S = 0.2
-"""A scan that has just read is waited for, even if a consumer has to take the last window first."""
+"""A reader that has just read is waited for, even if a consumer has to take the last window first."""
 
 NEAR_WINDOWS = 2
 NEAR_US = 60_000_000
-"""A scan that is at most this many windows, or this long, behind is waited for: cursors that are saved together differ
-by about as much, and the first windows of a scan are short."""
+"""A reader that is at most this many windows, or this long, behind is waited for: cursors that are saved together
+differ by about as much, and the first windows of a reader are short."""
 
 
 class Stage(Enum):
-    """What a scan does.
+    """What a reader does.
 
-    ``READS``: a step, or it is about to. ``HELD``: it waits for another scan. ``POLLS``: it waits for its next poll.
+    ``READS``: a step, or it is about to. ``HELD``: it waits for another reader. ``POLLS``: it waits for its next poll.
     ``IDLE``: nobody asks for more. ``BLOCKED``: it waits for a slow consumer. ``ENDED``: it reads no more.
     """
 
@@ -54,12 +54,12 @@ class Stage(Enum):
 
 
 FREE = (Stage.HELD, Stage.POLLS, Stage.IDLE)
-"""Between two steps, where a scan can be taken over."""
+"""Between two steps, where a reader can be taken over."""
 
 
 @attrs.frozen
 class Place:
-    """Where a scan is: a generation and a time, the length of its next window, and how long ago its last step began."""
+    """Where a reader is: a generation and a time, how long its next window is, and how long ago its last step began."""
 
     generation: int
     at_us: int
@@ -76,9 +76,9 @@ class Place:
 
 
 def meet(me: Place, other: Place) -> bool:
-    """Whether the scan at *me*, which is about to read, takes over *other*, which is between two steps.
+    """Whether the reader at *me*, which is about to read, takes over *other*, which is between two steps.
 
-    A scan whose consumer is slow would block the other.
+    A reader whose consumer is slow would block the other.
     """
     return other.stage in FREE and (me.generation, me.at_us) == (other.generation, other.at_us)
 
@@ -108,6 +108,6 @@ class Backlog:
 
 
 def blocked_s(backlogs: Sequence[Backlog]) -> float | None:
-    """Return how long the scan still waits for its slow consumers: None for ever, 0 if they are to be left behind."""
+    """Return how long the reader still waits for its slow consumers: None for ever, 0 if they are to be left behind."""
     idle = [b.idle_s for b in backlogs if b.idle_s is not None]
     return max(0.0, PATIENCE_S - max(idle)) if idle else None

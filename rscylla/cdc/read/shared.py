@@ -1,13 +1,13 @@
 """Reads the slices of a table that are open in one process together, while they are at about the same point.
 
-    Sharing   the scans of the slices of one ``Stream``; starts, joins and splits them   (meeting)
-    Scan      a thread that reads windows for some slices                                (reader)
-    Share     what a scan has read for one slice, until its client takes it              (client)
+    SharedReaders  those of the slices of one ``Stream``; starts, joins and splits them     (merge_policy)
+    SharedReader   a thread that reads windows for some slices                              (reader)
+    SliceFeed      what it has read for one slice, until the slice's client takes it        (client)
 
-Locks: that of ``Sharing`` guards all three, and is never held during a query. What a stop signal calls takes no lock,
-because a signal handler or a finalizer may set it at any line, in any thread.
+Locks: that of ``SharedReaders`` guards all three, and is never held during a query. What a stop signal calls takes no
+lock, because a signal handler or a finalizer may set it at any line, in any thread.
 
-A window is for many threads, and to wake them costs more than to read a narrow row. So a share whose window is empty is
+A window is for many threads, and to wake them costs more than to read a narrow row. So a feed whose window is empty is
 not woken before its progress is to be saved, and those that have got rows call each other, one by one.
 """
 
@@ -32,34 +32,34 @@ from .merge_policy import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blo
 from .reader import Reader, Resume, Step
 from .settings import StreamSettings
 
-__all__ = ["Share", "Sharing"]
+__all__ = ["SharedReaders", "SliceFeed"]
 
 CALL_S = 0.2
-"""After this time, all shares that have got a step are woken: one that was called may have been interrupted, or many
+"""After this time, all feeds that have got a step are woken: one that was called may have been interrupted, or many
 work for long."""
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long ``close`` waits for the thread of a scan that nobody else needs."""
+"""How long ``close`` waits for the thread of a reader that nobody else needs."""
 
 FRESH_S = 1.0
 """Slices that are opened within this time of each other read the metadata of the table once."""
 
 
-class Sharing:
-    """The scans of the slices of one table and one set of options. Thread-safe."""
+class SharedReaders:
+    """The readers of the slices of one table and one set of options. Thread-safe."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.scans: list[Scan] = []
+        self.running: list[SharedReader] = []
         self.opening = 0
-        self.calls: deque[Share] = deque()
+        self.calls: deque[SliceFeed] = deque()
         """Shares that wait for a step that they have got; see ``call``."""
         self._making: threading.Event | None = None  # set when whoever makes a source is done
         self._made: tuple[float, Source] | None = None
 
     @contextmanager
     def opens(self) -> Iterator[None]:
-        """Within it, a slice is being opened, and scans that have not begun wait for it."""
+        """Within it, a slice is being opened, and readers that have not begun wait for it."""
         with self.lock:
             self.opening += 1
         try:
@@ -93,7 +93,7 @@ class Sharing:
         return source
 
     def doubt(self) -> None:
-        """Let the next ``source`` be made anew: what is known of the table may be why a scan failed."""
+        """Let the next ``source`` be made anew: what is known of the table may be why a reader failed."""
         self._made = None
 
     def _source(self, make: Callable[[], Source], stop: Stop) -> Source:
@@ -105,68 +105,68 @@ class Sharing:
         self._made = source.clock.monotonic(), source.until(Stop())
         return source
 
-    def begin(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, reading: Stop) -> Share:
-        """Start a scan for one slice, and return its share.
+    def begin(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, reading: Stop) -> SliceFeed:
+        """Start a reader for one slice, and return its feed.
 
         Args:
-            stop: ends the share. ``reading``: the stop signal of *reader*.
+            stop: ends the feed. ``reading``: the stop signal of *reader*.
         """
-        share = Share(self, settings, reader.resume, stop)
+        feed = SliceFeed(self, settings, reader.resume, stop)
         with self.lock:
-            self._start(reader, source, reading, share)
-        stop.on_set(share.leave)
-        return share
+            self._start(reader, source, reading, feed)
+        stop.on_set(feed.leave)
+        return feed
 
-    def _start(self, reader: Reader, source: Source, stop: Stop, share: Share, *, doubts: bool = False) -> None:
-        scan = Scan(self, reader, source, stop, share, doubts=doubts)
-        scan.thread.start()  # may fail; waits for the lock, which the caller has
-        share.scan = scan
-        self.scans.append(scan)
+    def _start(self, reader: Reader, source: Source, stop: Stop, feed: SliceFeed, *, doubts: bool = False) -> None:
+        shared = SharedReader(self, reader, source, stop, feed, doubts=doubts)
+        shared.thread.start()  # may fail; waits for the lock, which the caller has
+        feed.shared = shared
+        self.running.append(shared)
 
-    def split(self, share: Share, *, doubts: bool = False) -> None:
-        """Let *share* go on in a scan of its own; see there for *doubts*. Called with the lock."""
-        scan, stop = share.scan, Stop()
-        source = scan.source.until(stop)
+    def split(self, feed: SliceFeed, *, doubts: bool = False) -> None:
+        """Let *feed* go on in a reader of its own; see there for *doubts*. Called with the lock."""
+        shared, stop = feed.shared, Stop()
+        source = shared.source.until(stop)
         if doubts:
             source.doubt()
-        reader = scan.reader.alone(source, share.settings, stop, share.resume)
-        share.gaps_before = share.gaps - source.gaps
-        self._start(reader, source, stop, share, doubts=doubts)
+        reader = shared.reader.alone(source, feed.settings, stop, feed.resume)
+        feed.gaps_before = feed.gaps - source.gaps
+        self._start(reader, source, stop, feed, doubts=doubts)
 
-    def others(self, scan: Scan) -> list[Scan]:
-        return [other for other in self.scans if other is not scan and other.reader.reads_as(scan.reader)]
+    def others(self, shared: SharedReader) -> list[SharedReader]:
+        return [other for other in self.running if other is not shared and other.reader.reads_as(shared.reader)]
 
     def call(self) -> None:
-        """Wake the next share that has got a step; it then calls the next one. Takes no lock.
+        """Wake the next feed that has got a step; it then calls the next one. Takes no lock.
 
-        If the threads of all shares woke up at once, most would wait for the interpreter, and look again every 5 ms.
+        If the threads of all feeds woke up at once, most would wait for the interpreter, and look again every 5 ms.
         """
         with suppress(IndexError):
             while not self.calls.popleft().is_woken():
                 pass
 
     def call_all(self) -> None:
-        """Wake all shares that have got a step. Takes no lock."""
+        """Wake all feeds that have got a step. Takes no lock."""
         while self.calls:
             self.call()
 
     def tell(self) -> None:
-        """Wake the scans that wait for another one. Called with the lock."""
-        for scan in self.scans:
-            if scan.stage is Stage.HELD:
-                scan.wake.set()
+        """Wake the readers that wait for another one. Called with the lock."""
+        for shared in self.running:
+            if shared.stage is Stage.HELD:
+                shared.wake.set()
 
 
-class Share:
-    """One slice's part of a scan. ``take`` is for one thread; see ``Feed``."""
+class SliceFeed:
+    """One slice's part of a reader. ``take`` is for one thread; see ``Feed``."""
 
-    def __init__(self, sharing: Sharing, settings: StreamSettings, resume: Resume, stop: Stop) -> None:
-        self._sharing = sharing
+    def __init__(self, readers: SharedReaders, settings: StreamSettings, resume: Resume, stop: Stop) -> None:
+        self._readers = readers
         self._stop = stop
         self.settings = settings
         self.key_slice = Slice.of(settings.key_slice)
         self.resume = resume
-        self.scan: Scan
+        self.shared: SharedReader
         self.counters = Counters()
         self.gaps_before = 0
         self.has_left = False
@@ -179,43 +179,43 @@ class Share:
 
     @property
     def source(self) -> Source:
-        return self.scan.source
+        return self.shared.source
 
     @property
     def gaps(self) -> int:
-        return self.gaps_before + self.scan.source.gaps
+        return self.gaps_before + self.shared.source.gaps
 
     @property
     def since(self) -> float | None:
-        return self.scan.since
+        return self.shared.since
 
     @property
     def together(self) -> int:
-        return self.scan.width
+        return self.shared.width
 
     def take(self, quiet_until: float = 0.0) -> Step:
         """Return the next step; wait for it.
 
-        Raises: Stopped, or what the scan raised.
+        Raises: Stopped, or what the reader raised.
         """
         while True:
-            with self._sharing.lock:
+            with self._readers.lock:
                 if self._steps:
                     self._idle_since = None
                     step = self._steps.popleft()
-                    self.scan.makes_room(self)
+                    self.shared.makes_room(self)
                     return step
                 if self.error is not None:
                     raise self.error
                 if self._idle_since is None:
                     self._idle_since = self.settings.clock.monotonic()
                     self._quiet_until = quiet_until
-                    self.scan.is_asked()
+                    self.shared.is_asked()
             self._stop.check()
             try:
                 self._signal.get()
             finally:  # also after an interrupt
-                self._sharing.call()
+                self._readers.call()
 
     def put(self, step: Step) -> None:
         """Add a step. Called with the lock."""
@@ -233,10 +233,10 @@ class Share:
             self.reached_us = step.done.exact_us
             return
         self._idle_since = None
-        self._sharing.calls.append(self)
+        self._readers.calls.append(self)
 
     def is_woken(self) -> bool:
-        """Wake the thread that waits for a step; return whether it will call the next share. Takes no lock."""
+        """Wake the thread that waits for a step; return whether it will call the next feed. Takes no lock."""
         self._signal.put(None)
         return not self.has_left  # otherwise, it may have called before
 
@@ -260,36 +260,43 @@ class Share:
         """Take no more. Takes no lock."""
         self.has_left = True
         self._signal.put(None)
-        self._sharing.call()  # this share may have been called, and will not take
-        self.scan.dismiss()
+        self._readers.call()  # this feed may have been called, and will not take
+        self.shared.dismiss()
 
     def close(self) -> None:
         self._stop.set()
-        scan = self.scan
-        if scan.is_dismissed and scan.thread is not threading.current_thread():
-            scan.thread.join(CLOSE_TIMEOUT_S)
+        shared = self.shared
+        if shared.is_dismissed and shared.thread is not threading.current_thread():
+            shared.thread.join(CLOSE_TIMEOUT_S)
 
 
-class Scan:
-    """Reads for some shares, in a thread of its own.
+class SharedReader:
+    """Reads for some feeds, in a thread of its own.
 
     Args:
-        doubts: a scan for several shares failed here, perhaps because of another share. Until the first step that
-            succeeds, the scan reads for *share* alone: together, they would fail again.
+        doubts: a reader for several feeds failed here, perhaps because of another feed. Until the first step that
+            succeeds, the reader reads for *feed* alone: together, they would fail again.
     """
 
     def __init__(
-        self, sharing: Sharing, reader: Reader, source: Source, stop: Stop, share: Share, *, doubts: bool = False
+        self,
+        readers: SharedReaders,
+        reader: Reader,
+        source: Source,
+        stop: Stop,
+        feed: SliceFeed,
+        *,
+        doubts: bool = False,
     ) -> None:
-        self._sharing = sharing
+        self._readers = readers
         self._clock = source.clock
         self._stop = stop
-        self._shares: tuple[Share, ...] = (share,)
+        self._feeds: tuple[SliceFeed, ...] = (feed,)
         self._is_fresh = True
         self._doubts = doubts
         self._began = self._clock.monotonic()
         self._held_since: float | None = None
-        self._slow: set[Share] = set()  # those that block the scan
+        self._slow: set[SliceFeed] = set()  # those that block the reader
         self._waits_long = False  # until somebody asks for more
         self._due = 0.0
         self._halt_us: int | None = None
@@ -306,39 +313,39 @@ class Scan:
 
     @property
     def width(self) -> int:
-        """For how many shares the scan reads."""
-        return len(self._shares)
+        """For how many feeds the reader reads."""
+        return len(self._feeds)
 
     @property
     def is_dismissed(self) -> bool:
-        """Whether nobody needs the scan."""
-        return all(share.has_left for share in self._shares)
+        """Whether nobody needs the reader."""
+        return all(feed.has_left for feed in self._feeds)
 
     def dismiss(self) -> None:
-        """End the scan if nobody needs it. Takes no lock."""
+        """End the reader if nobody needs it. Takes no lock."""
         if self.is_dismissed:
             self._stop.set()
         self.wake.set()
 
-    def makes_room(self, share: Share) -> None:
-        """*share* has taken a step. Called with the lock."""
-        if share in self._slow and not share.is_full:
-            self._slow.discard(share)
+    def makes_room(self, feed: SliceFeed) -> None:
+        """*feed* has taken a step. Called with the lock."""
+        if feed in self._slow and not feed.is_full:
+            self._slow.discard(feed)
             if not self._slow:
                 self.wake.set()
         elif self._waits_long:
             self.wake.set()
 
     def is_asked(self) -> None:
-        """A share has nothing left. Called with the lock."""
+        """A feed has nothing left. Called with the lock."""
         if self._waits_long:
             self.wake.set()
 
     def place(self) -> Place:
         stage = self.stage
-        # A step counts once it is delivered: only then can the scan be taken over.
+        # A step counts once it is delivered: only then can the reader be taken over.
         generation, at_us = self._from if stage is Stage.READS else self.reader.at
-        if stage is Stage.HELD and any(share.is_full for share in self._shares):
+        if stage is Stage.HELD and any(feed.is_full for feed in self._feeds):
             stage = Stage.BLOCKED  # it has not looked since its last step
         elif self._doubts and stage in FREE:
             stage = Stage.BLOCKED
@@ -357,52 +364,52 @@ class Scan:
         """Wait until the next window is to be read; return whether there is one."""
         while True:
             self.wake = wake = Stop()  # before the look: what changes from now on ends the wait
-            with self._sharing.lock:
+            with self._readers.lock:
                 was, wait_s = self.stage, self._look()
                 self._waits_long = wait_s == math.inf
                 if was is not self.stage and self.stage is not Stage.READS:
-                    self._sharing.tell()
+                    self._readers.tell()
             if self.stage is Stage.ENDED:
                 return False
             if wait_s is None:
                 return True
             if not self._wait(wake, wait_s):
-                self._sharing.call_all()
+                self._readers.call_all()
 
     def _wait(self, wake: Stop, seconds: float) -> bool:
-        """Wait for *wake*, but not long if shares are to be called; return whether it is set."""
+        """Wait for *wake*, but not long if feeds are to be called; return whether it is set."""
         if seconds == math.inf:
-            return wake.wait(CALL_S if self._sharing.calls else None)
-        return self._clock.wait(wake, min(seconds, CALL_S) if self._sharing.calls else seconds)
+            return wake.wait(CALL_S if self._readers.calls else None)
+        return self._clock.wait(wake, min(seconds, CALL_S) if self._readers.calls else seconds)
 
     def _look(self) -> float | None:
         """Decide what to do now: return None to read, or the seconds to wait, in ``stage``. Has the lock."""
         if self.stage is Stage.ENDED:
             return 0.0
-        if any(share.has_left for share in self._shares):
-            self._read_for([share for share in self._shares if not share.has_left])
-        if not self._shares:
+        if any(feed.has_left for feed in self._feeds):
+            self._read_for([feed for feed in self._feeds if not feed.has_left])
+        if not self._feeds:
             self._end()
             return 0.0
         now = self._clock.monotonic()
-        backlogs = [share.backlog(now) for share in self._shares]
-        self._slow = slow = {share for share, b in zip(self._shares, backlogs, strict=True) if b.is_full}
+        backlogs = [feed.backlog(now) for feed in self._feeds]
+        self._slow = slow = {feed for feed, b in zip(self._feeds, backlogs, strict=True) if b.is_full}
         if slow:
             left_s = blocked_s(backlogs)
             if left_s is None or left_s > 0:
                 self.stage = Stage.BLOCKED
                 return math.inf if left_s is None else left_s
-            self._read_for([share for share in self._shares if share not in slow])
-            for share in slow:
-                self._let_go(share)
+            self._read_for([feed for feed in self._feeds if feed not in slow])
+            for feed in slow:
+                self._let_go(feed)
         if not self._doubts:
             self._meet()
-        if not any(share.has_room for share in self._shares):
+        if not any(feed.has_room for feed in self._feeds):
             self.stage = Stage.IDLE
             return math.inf
-        others = [scan.place() for scan in self._sharing.others(self)]
+        others = [shared.place() for shared in self._readers.others(self)]
         place = self.place()
-        if (self._is_fresh and self._sharing.opening) or is_awaited(place, others):
+        if (self._is_fresh and self._readers.opening) or is_awaited(place, others):
             self._held_since = now if self._held_since is None else self._held_since
             left_s = self._held_since + PATIENCE_S - now
             if left_s > 0:
@@ -418,86 +425,86 @@ class Scan:
         return None
 
     def _meet(self) -> None:
-        """Take over the scans that are at the same point."""
+        """Take over the readers that are at the same point."""
         place = self.place()
-        for other in self._sharing.others(self):
+        for other in self._readers.others(self):
             if meet(place, other.place()):
                 self.reader.take_over(other.reader)
                 joined = other.give_up()
-                for share in joined:
-                    share.gaps_before = share.gaps - self.source.gaps
-                    share.scan = self
-                self._read_for([*self._shares, *joined])
+                for feed in joined:
+                    feed.gaps_before = feed.gaps - self.source.gaps
+                    feed.shared = self
+                self._read_for([*self._feeds, *joined])
 
-    def give_up(self) -> tuple[Share, ...]:
-        """End, and return the shares. Called with the lock, between two steps."""
-        shares, self._shares = self._shares, ()
+    def give_up(self) -> tuple[SliceFeed, ...]:
+        """End, and return the feeds. Called with the lock, between two steps."""
+        feeds, self._feeds = self._feeds, ()
         self._end()
-        return shares
+        return feeds
 
-    def _read_for(self, shares: list[Share]) -> None:
-        self._shares = tuple(shares)
-        if shares:
-            self.reader.read_for(share.key_slice for share in shares)
+    def _read_for(self, feeds: list[SliceFeed]) -> None:
+        self._feeds = tuple(feeds)
+        if feeds:
+            self.reader.read_for(feed.key_slice for feed in feeds)
 
     def _end(self) -> None:
         self.stage = Stage.ENDED
-        self._sharing.scans.remove(self)
-        self._sharing.tell()
+        self._readers.running.remove(self)
+        self._readers.tell()
         self.wake.set()
 
     # ------------------------------------------------------------ after steps
 
     def _deliver(self, step: Step) -> None:
-        """Give each share its part of *step*, the last one.
+        """Give each feed its part of *step*, the last one.
 
-        If the position is still the same, the shares may have other cursors for it than the step: that of a row.
+        If the position is still the same, the feeds may have other cursors for it than the step: that of a row.
         """
-        shares = self._shares
+        feeds = self._feeds
         if self.reader.at != self._from:
             parts = self.reader.divided(step)
             empty = attrs.evolve(step, events=NO_EVENTS, rows=None, after=b"")
             new = [
-                empty if part is None else self.reader.step_of(part, share.resume, share.counters)
-                for share in shares
-                for part in [parts.get(share.key_slice.index)]
+                empty if part is None else self.reader.step_of(part, feed.resume, feed.counters)
+                for feed in feeds
+                for part in [parts.get(feed.key_slice.index)]
             ]
-            with self._sharing.lock:
+            with self._readers.lock:
                 self._doubts = False
-                for share, its in zip(shares, new, strict=True):
-                    share.put(its)
-            self._sharing.call()
-        with self._sharing.lock:
+                for feed, its in zip(feeds, new, strict=True):
+                    feed.put(its)
+            self._readers.call()
+        with self._readers.lock:
             self._is_fresh = False
-            self.stage = Stage.HELD  # until the next look: another scan may be here, too, and take over
+            self.stage = Stage.HELD  # until the next look: another reader may be here, too, and take over
             self._due = self._clock.monotonic() + self.reader.pause_s
-            self._sharing.tell()
+            self._readers.tell()
 
     def _fail(self, error: BaseException) -> None:
-        self._sharing.doubt()
-        with self._sharing.lock:
-            shares = [share for share in self._shares if not share.has_left]
-            for share in shares:
+        self._readers.doubt()
+        with self._readers.lock:
+            feeds = [feed for feed in self._feeds if not feed.has_left]
+            for feed in feeds:
                 if isinstance(error, HeadReached):
-                    share.fail(HeadReached(*error.args, cursor=str(share.resume.done)))
-                elif isinstance(error, Stopped):  # those for which the scan was stopped have left
-                    self._let_go(share)
+                    feed.fail(HeadReached(*error.args, cursor=str(feed.resume.done)))
+                elif isinstance(error, Stopped):  # those for which the reader was stopped have left
+                    self._let_go(feed)
                 elif not is_resumable(error) and not self._doubts:
-                    # Each finds out by itself whether this concerns it: another share may have been promised more, or
+                    # Each finds out by itself whether this concerns it: another feed may have been promised more, or
                     # read the streams with malformed data.
-                    self._let_go(share, doubts=True)
+                    self._let_go(feed, doubts=True)
                 else:
-                    share.fail(error if len(shares) == 1 else _copied(error))
-            self._shares = ()
+                    feed.fail(error if len(feeds) == 1 else _copied(error))
+            self._feeds = ()
             if self.stage is not Stage.ENDED:
                 self._end()
 
-    def _let_go(self, share: Share, *, doubts: bool = False) -> None:
-        """Let *share* go on in a scan of its own; if that fails, so does the share."""
+    def _let_go(self, feed: SliceFeed, *, doubts: bool = False) -> None:
+        """Let *feed* go on in a reader of its own; if that fails, so does the feed."""
         try:
-            self._sharing.split(share, doubts=doubts)
+            self._readers.split(feed, doubts=doubts)
         except Exception as e:  # noqa: BLE001 - raised by take
-            share.fail(e)
+            feed.fail(e)
 
 
 def _copied(error: BaseException) -> BaseException:

@@ -1,4 +1,4 @@
-"""Which scans of slices become one, and which wait."""
+"""Which readers of slices become one, and which wait."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from rscylla.cdc.read.merge_policy import Backlog
 from rscylla.cdc.read.reader import Resume, Step
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.settings import StreamSettings
-from rscylla.cdc.read.shared import Share, Sharing
+from rscylla.cdc.read.shared import SharedReaders, SliceFeed
 from rscylla.cdc.rows.events import NO_EVENTS
 from rscylla.cdc.rows.rows import new_rows
 from rscylla.cdc.stream import NewStream, Stream
@@ -71,15 +71,15 @@ def parts(log: FakeLog, count: int, **more: Any) -> list[Stream]:
     return [whole.sliced(i, count) for i in range(count)]
 
 
-def sharing_of(stream: Stream) -> Sharing:
-    assert stream._sharing is not None
-    return stream._sharing
+def readers_of(stream: Stream) -> SharedReaders:
+    assert stream._shared is not None
+    return stream._shared
 
 
 def opened(streams: list[Stream], *options: Any, after: str = "", stop: Stop | None = None) -> list[Client]:
     """Open the streams as threads do that begin at the same time."""
     with ExitStack() as stack:
-        stack.enter_context(sharing_of(streams[0]).opens())
+        stack.enter_context(readers_of(streams[0]).opens())
         return [stream(after, *options, stop=stop) for stream in streams]
 
 
@@ -116,8 +116,8 @@ def table(rows: int = 200, clock: ManualClock | None = None, streams: int = 4) -
     return log
 
 
-def share_of(client: Client) -> Share:
-    assert isinstance(client._feed, Share)
+def feed_of(client: Client) -> SliceFeed:
+    assert isinstance(client._feed, SliceFeed)
     return client._feed
 
 
@@ -162,7 +162,7 @@ def test_slices_that_share_are_the_whole_once_and_each_key_is_in_order(script: d
             mine = [w for w in log.written if key_of(w) == key]
             assert [name_of(e) for _, e in got if e.key["pk"] == key] == log.expected(mine)
             assert {i for i, e in got if e.key["pk"] == key} == {owner(key, script["count"])}
-    assert not sharing_of(streams[0]).scans or eventually(lambda: not sharing_of(streams[0]).scans)
+    assert not readers_of(streams[0]).running or eventually(lambda: not readers_of(streams[0]).running)
 
 
 def owner(key: int, count: int) -> int:
@@ -205,7 +205,7 @@ def test_slices_whose_cursors_differ_meet_where_the_later_one_is() -> None:
     after = next(e for e in all_of_two if name_of(e) == row.name)
     log.asked.clear()
     earlier_us = row.us - 50 * SECOND
-    with sharing_of(one).opens():
+    with readers_of(one).opens():
         clients = [one(one.cursor_at(datetime_of(earlier_us)), *HEAD), two(after.id, *HEAD)]
     first, second = drain_all(clients)
     assert [name_of(e) for e in first] == log.expected(w for w in of_slice(log, 0, 2) if w.us >= earlier_us)
@@ -236,7 +236,7 @@ def test_a_slice_that_takes_nothing_starves_no_other_and_keeps_little() -> None:
     got = drain_all(others)
     for index, events in enumerate(got, 1):
         assert [name_of(e) for e in events] == log.expected(of_slice(log, index, 4))
-    assert sum(step.rows is not None for step in share_of(slow)._steps) == 1
+    assert sum(step.rows is not None for step in feed_of(slow)._steps) == 1
     assert [name_of(e) for e in drain(slow)] == log.expected(of_slice(log, 0, 4))
 
 
@@ -273,7 +273,7 @@ def test_rows_that_expired_are_an_error_of_each_to_whom_they_were_promised() -> 
     log.ttl_s = 7_200
     one, two, three = parts(log, 3)
     start = one.cursor_at(datetime_of(NOW_US - 7_050 * SECOND))
-    with sharing_of(one).opens():
+    with readers_of(one).opens():
         clients = [one(start, *HEAD), two(start, *HEAD), three("", *HEAD)]
         log.clock.advance(300.0)
     for client in clients[:2]:
@@ -287,7 +287,7 @@ def test_rows_that_expired_are_an_error_of_each_to_whom_they_were_promised() -> 
 def test_a_log_that_was_created_again_is_an_error_of_each() -> None:
     log = table()
     streams = parts(log, 3)
-    with sharing_of(streams[0]).opens():
+    with readers_of(streams[0]).opens():
         clients = [stream("", *HEAD) for stream in streams]
         log.log_id = uuid.uuid4()
         log.clock.advance(METADATA_EVERY_S)
@@ -295,14 +295,14 @@ def test_a_log_that_was_created_again_is_an_error_of_each() -> None:
         with pytest.raises(TableChanged):
             receive(client)
         client.close()
-    eventually(lambda: not sharing_of(streams[0]).scans)
+    eventually(lambda: not readers_of(streams[0]).running)
 
 
 def test_a_slice_of_the_former_log_does_not_go_on_with_one_of_the_new_log() -> None:
-    """It is told that changes are lost, although the other one is at the same point and takes scans over."""
+    """It is told that changes are lost, although the other one is at the same point and takes readers over."""
     log = table()
     one, two = parts(log, 2, prefetch=1)
-    with sharing_of(one).opens():
+    with readers_of(one).opens():
         first = one("", *HEAD)
         log.log_id = uuid.uuid4()
         log.clock.advance(METADATA_EVERY_S)
@@ -343,7 +343,7 @@ def test_a_slice_that_cannot_read_by_itself_fails(monkeypatch: pytest.MonkeyPatc
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name == share_of(slow).scan.thread.name:
+        if thread.name == feed_of(slow).shared.thread.name:
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -357,8 +357,8 @@ def test_a_slice_that_cannot_read_by_itself_fails(monkeypatch: pytest.MonkeyPatc
 def test_a_consumer_that_never_waits_leaves_no_signals_behind() -> None:
     log = table()
     (one,) = opened(parts(log, 2, prefetch=4, limits=Limits(window_rows=10, page_size=5))[:1], *HEAD)
-    eventually(lambda: not share_of(one).has_room)
-    assert share_of(one)._signal.qsize() <= 1
+    eventually(lambda: not feed_of(one).has_room)
+    assert feed_of(one)._signal.qsize() <= 1
     one.close()
 
 
@@ -368,7 +368,7 @@ def test_a_stop_ends_all_at_once_and_no_thread_stays() -> None:
     stop = Stop()
     streams = parts(log, 3)
     clients = opened(streams, StreamLag(seconds=30), stop=stop)
-    threads = {share_of(client).scan.thread for client in clients}
+    threads = {feed_of(client).shared.thread for client in clients}
 
     with ThreadPoolExecutor(3) as pool:
         ends = [pool.submit(receive, client) for client in clients]
@@ -376,7 +376,7 @@ def test_a_stop_ends_all_at_once_and_no_thread_stays() -> None:
         for end in ends:
             with pytest.raises(Stopped):
                 end.result()
-    eventually(lambda: not sharing_of(streams[0]).scans)
+    eventually(lambda: not readers_of(streams[0]).running)
     eventually(lambda: not any(thread.is_alive() for thread in threads))
 
 
@@ -387,14 +387,14 @@ def test_a_client_that_is_dropped_leaves() -> None:
     clients = opened(streams, StreamLag(seconds=30))
     clients.clear()
     gc.collect()
-    eventually(lambda: not sharing_of(streams[0]).scans)
+    eventually(lambda: not readers_of(streams[0]).running)
 
 
 def test_a_stream_that_reads_nothing_ahead_reads_by_itself() -> None:
     log = table()
     for stream in parts(log, 2, prefetch=0):
         client = stream("", *HEAD)
-        assert not isinstance(client._feed, Share)
+        assert not isinstance(client._feed, SliceFeed)
         client.close()
 
 
@@ -402,53 +402,53 @@ def test_a_stream_that_reads_nothing_ahead_reads_by_itself() -> None:
 
 
 class Waiting:
-    """Some shares of one scan, each with a thread that waits for its next step; no thread reads."""
+    """Some feeds of one reader, each with a thread that waits for its next step; no thread reads."""
 
     def __init__(self, count: int, quiet_s: float = 10.0) -> None:
         self.clock = ManualClock(NOW_US)
-        self.sharing = Sharing()
-        scan: Any = SimpleNamespace(makes_room=lambda share: None, is_asked=lambda: None, dismiss=lambda: None)
+        self.readers = SharedReaders()
+        shared: Any = SimpleNamespace(makes_room=lambda feed: None, is_asked=lambda: None, dismiss=lambda: None)
         done = EventID(0, 0)
         settings = StreamSettings(clock=self.clock)
         self.stops = [Stop() for _ in range(count)]
-        self.shares = [Share(self.sharing, settings, Resume(done, 0, b"", 0, 0), stop) for stop in self.stops]
+        self.feeds = [SliceFeed(self.readers, settings, Resume(done, 0, b"", 0, 0), stop) for stop in self.stops]
         self.taken: list[int] = []
         self.threads = [
             threading.Thread(target=self._take, args=(at, self.clock.monotonic() + quiet_s), daemon=True)
             for at in range(count)
         ]
-        for share, stop, thread in zip(self.shares, self.stops, self.threads, strict=True):
-            share.scan = scan
-            stop.on_set(share.leave)
+        for feed, stop, thread in zip(self.feeds, self.stops, self.threads, strict=True):
+            feed.shared = shared
+            stop.on_set(feed.leave)
             thread.start()
-        eventually(lambda: all(share._idle_since is not None for share in self.shares))
+        eventually(lambda: all(feed._idle_since is not None for feed in self.feeds))
 
     def _take(self, at: int, quiet_until: float) -> None:
         with suppress(Stopped):
-            self.shares[at].take(quiet_until)
+            self.feeds[at].take(quiet_until)
             self.taken.append(at)
 
     def put(self, at: int, rows: Any = None, *, us: int = NOW_US, must_save: bool = False) -> bool:
-        """Give a share a step; return whether it is to be called."""
+        """Give a feed a step; return whether it is to be called."""
         done = EventID(NOW_US // 1000, us)
-        with self.sharing.lock:
-            self.shares[at].put(Step(NO_EVENTS, done, must_save=must_save, rows=rows))
-        return self.shares[at] in self.sharing.calls
+        with self.readers.lock:
+            self.feeds[at].put(Step(NO_EVENTS, done, must_save=must_save, rows=rows))
+        return self.feeds[at] in self.readers.calls
 
 
 def test_a_share_is_not_woken_for_empty_windows_before_its_progress_is_due() -> None:
     waiting = Waiting(3)
     assert not waiting.put(0, us=NOW_US + 1)
-    assert waiting.shares[0].reached_us == NOW_US + 1, "which shows in the status"
-    assert waiting.shares[0].has_room, "windows are read on"
+    assert waiting.feeds[0].reached_us == NOW_US + 1, "which shows in the status"
+    assert waiting.feeds[0].has_room, "windows are read on"
     assert not waiting.put(0, us=NOW_US + 2)
-    assert len(waiting.shares[0]._steps) == 1
+    assert len(waiting.feeds[0]._steps) == 1
     assert waiting.put(1, must_save=True)
     assert waiting.put(2, new_rows())
     waiting.clock.advance(10)
     assert waiting.put(0, us=NOW_US + 3)
-    assert waiting.shares[0].resume.done.exact_us == NOW_US + 3
-    waiting.sharing.call_all()
+    assert waiting.feeds[0].resume.done.exact_us == NOW_US + 3
+    waiting.readers.call_all()
     eventually(lambda: sorted(waiting.taken) == [0, 1, 2])
 
 
@@ -457,7 +457,7 @@ def test_an_idle_share_has_waited_since_its_last_window() -> None:
     waiting.clock.advance(3)
     waiting.put(0)
     waiting.clock.advance(2)
-    assert waiting.shares[0].backlog(waiting.clock.monotonic()) == Backlog(False, 2.0)
+    assert waiting.feeds[0].backlog(waiting.clock.monotonic()) == Backlog(False, 2.0)
     waiting.stops[0].set()
 
 
@@ -465,9 +465,9 @@ def test_shares_with_rows_call_each_other_one_by_one() -> None:
     waiting = Waiting(5)
     for at in (2, 0, 4, 1):
         assert waiting.put(at, new_rows())
-    waiting.shares[0].leave()  # was put, but does not take
-    waiting.sharing.call()
-    eventually(lambda: not waiting.sharing.calls)
+    waiting.feeds[0].leave()  # was put, but does not take
+    waiting.readers.call()
+    eventually(lambda: not waiting.readers.calls)
     eventually(lambda: {1, 2, 4} <= set(waiting.taken))
     assert 3 not in waiting.taken
     waiting.stops[3].set()
@@ -476,17 +476,17 @@ def test_shares_with_rows_call_each_other_one_by_one() -> None:
 def test_a_share_that_was_called_and_does_not_come_holds_up_no_other() -> None:
     log = table(60, clock=FastClock())
     clients = opened(parts(log, 4), *HEAD)
-    sharing = share_of(clients[0])._sharing
+    readers = feed_of(clients[0])._readers
     with ThreadPoolExecutor(3) as threads:
         gone, *others = clients
-        share = share_of(gone)
-        share._idle_since, share._quiet_until = 0.0, 0.0  # as if a thread were interrupted while it waits
+        feed = feed_of(gone)
+        feed._idle_since, feed._quiet_until = 0.0, 0.0  # as if a thread were interrupted while it waits
         got = list(threads.map(drain, others))
     assert [name_of(e) for events in got for e in events] == [
         name for at in range(1, 4) for name in log.expected(of_slice(log, at, 4))
     ]
     assert [name_of(e) for e in drain(gone)] == log.expected(of_slice(log, 0, 4))
-    assert not sharing.calls
+    assert not readers.calls
 
 
 @pytest.mark.parametrize(
@@ -510,17 +510,17 @@ def test_an_interrupt_of_who_reads_the_metadata_leaves_no_other_waiting() -> Non
     made: Any = SimpleNamespace(clock=ManualClock(NOW_US), until=lambda stop: made)
     interrupts = 0
     while True:
-        sharing = Sharing()
+        readers = SharedReaders()
         interrupt = Interrupt(interrupts)
         try:
             with interrupt:
-                sharing.source(lambda: made, Stop())
+                readers.source(lambda: made, Stop())
             break
         except KeyboardInterrupt:
             interrupts += 1
         given_up = Stop()
         given_up.set()  # so it gives up if it has to wait
-        assert sharing.source(lambda: made, given_up) is made, f"waits after interrupt {interrupts}"
+        assert readers.source(lambda: made, given_up) is made, f"waits after interrupt {interrupts}"
     assert interrupts >= 5
 
 
