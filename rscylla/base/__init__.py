@@ -5,7 +5,7 @@ from .reading import ATTEMPTS, BACKOFF, pages
 from .scanning import TableScan
 from .statements import ChangeWriter, RowWriter, Write, remaining_ttl
 from .targets import check_columns
-from .writing import Target
+from .writing import TableWriter
 
 __all__ = [
     "ATTEMPTS",
@@ -13,7 +13,7 @@ __all__ = [
     "ChangeWriter",
     "RowWriter",
     "TableScan",
-    "Target",
+    "TableWriter",
     "Write",
     "check_columns",
     "pages",

@@ -16,7 +16,7 @@ from ..clock import Clock, Stop
 from ..driver import Session, consistency_named, translate
 from .statements import UNSET, Write
 
-__all__ = ["Target"]
+__all__ = ["TableWriter"]
 
 ATTEMPTS = 6
 """About a minute if each one takes ``WRITE_TIMEOUT_S``; then the run ends, and the changes are delivered again."""
@@ -33,7 +33,7 @@ _MOST_BYTES = 64_000
 _MOST_PREPARED = 1000
 
 
-class Target:
+class TableWriter:
     """Writes to one session. Thread-safe; the caller keeps the session.
 
     Args:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Run
-from ..base import ChangeWriter, Target, remaining_ttl
+from ..base import ChangeWriter, TableWriter, remaining_ttl
 from ..cdc.log import NodeClocks, Table, read_base_table
 from ..cdc.rows import ChangeEvent, Layout
 from ..clock import Clock, SystemClock
@@ -70,7 +70,7 @@ class Replicator:
         self._source = ReadSession(source, consistency=level)
         self._clocks = NodeClocks(self._source, self._clock)
         self._target_schema = ReadSession(target, consistency=level)
-        self._target = Target(target, consistency=consistency, clock=self._clock)
+        self._target = TableWriter(target, consistency=consistency, clock=self._clock)
         # Two sessions of one cluster need not come from one object of the driver, but they see the same nodes.
         self._same_cluster = source.cluster is target.cluster or bool(_nodes(source) & _nodes(target))
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...base import Target, Write
+from ...base import TableWriter, Write
 from ...cdc import PlannedWindow
 from ...cdc.log import Table, read_base_table
 from ...clock import Clock, Stop, SystemClock
@@ -24,7 +24,7 @@ from ..source.optionnames import of_sink
 from ..source.options import Connection, Options
 from ..source.shape import Shape
 
-__all__ = ["ChangesWriter", "ScyllaTable", "TableWriter", "sink_options"]
+__all__ = ["ChangesWriter", "ExecutorWriter", "ScyllaTable", "sink_options"]
 
 IN_FLIGHT = 64
 """Concurrent writes of a task."""
@@ -106,7 +106,7 @@ def sink_options(options: Mapping[str, str]) -> Options:
 
 
 @attrs.frozen
-class TableWriter:
+class ExecutorWriter:
     """Writes batches of rows to a table, in an executor. Can be pickled."""
 
     connection: Connection
@@ -133,7 +133,7 @@ class TableWriter:
         session, clock = session_for(self.connection), SystemClock()
         target = self.target()
         writes = self.writes_to(target, clock)
-        door = Target(session.session, consistency=self.connection.consistency, clock=clock)
+        door = TableWriter(session.session, consistency=self.connection.consistency, clock=clock)
         doing, stop = f"writing to {target.full_name}", Stop()
 
         def write(row: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ class TableWriter:
 
 
 @attrs.frozen
-class ChangesWriter(TableWriter):
+class ChangesWriter(ExecutorWriter):
     """Writes changes with their own write times; a function for ``mapInArrow``."""
 
     shape: Shape

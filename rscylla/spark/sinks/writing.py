@@ -35,7 +35,7 @@ from ...types.arrow import arrow_type, check_levels
 from ..pipeline.replay import tried
 from ..source.optionnames import nearest
 from ..source.shape import Shape
-from .scylla import ChangesWriter, TableWriter, sink_options
+from .scylla import ChangesWriter, ExecutorWriter, sink_options
 
 __all__ = ["RowsWriter", "ScyllaWriter", "writer_for"]
 
@@ -72,7 +72,7 @@ def writer_for(options: Mapping[str, str], schema: StructType, *, overwrite: boo
 class ScyllaWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Writes the partitions of a DataFrame; what is written is visible at once, also if the job fails later."""
 
-    def __init__(self, writer: TableWriter) -> None:
+    def __init__(self, writer: ExecutorWriter) -> None:
         self._writer = writer
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -82,7 +82,7 @@ class ScyllaWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 @attrs.frozen
-class RowsWriter(TableWriter):
+class RowsWriter(ExecutorWriter):
     """Inserts rows with the columns *names*. A null is written, too: it deletes the value that was there.
 
     ``written_us`` is the write time of all of them, whichever task writes them, and however often.

@@ -11,7 +11,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, PreparedStat
 
 import rscylla
 from rscylla.base.statements import UNSET, Write
-from rscylla.base.writing import ATTEMPTS, Target
+from rscylla.base.writing import ATTEMPTS, TableWriter
 
 WRITES = [Write("DELETE FROM shop.copy WHERE pk = ?", (b"key",))]
 
@@ -57,7 +57,7 @@ class Clock(rscylla.SystemClock):
 
 def test_a_target_that_does_not_answer_is_asked_again_for_a_while() -> None:
     session = Session(OperationTimedOut())
-    target = Target(session, consistency="one", clock=Clock(rscylla.Stop()))
+    target = TableWriter(session, consistency="one", clock=Clock(rscylla.Stop()))
     with pytest.raises(rscylla.QueryTimeout, match="copying"):
         target.apply(WRITES, doing="copying", stop=rscylla.Stop())
     assert session.asked == ATTEMPTS
@@ -66,7 +66,7 @@ def test_a_target_that_does_not_answer_is_asked_again_for_a_while() -> None:
 def test_a_stop_ends_the_attempts() -> None:
     session = Session(OperationTimedOut())
     stop = rscylla.Stop()
-    target = Target(session, consistency="one", clock=Clock(stop))
+    target = TableWriter(session, consistency="one", clock=Clock(stop))
     with pytest.raises(rscylla.Stopped):
         target.apply(WRITES, doing="copying", stop=stop)
     assert session.asked == 1
@@ -74,7 +74,7 @@ def test_a_stop_ends_the_attempts() -> None:
 
 def test_a_refused_write_is_reported_with_the_required_grant() -> None:
     session = Session(Unauthorized("User ann has no MODIFY permission on <table shop.copy>"))
-    target = Target(session, consistency="one", clock=rscylla.SystemClock())
+    target = TableWriter(session, consistency="one", clock=rscylla.SystemClock())
     with pytest.raises(
         rscylla.QueryFailed,
         match=r"copying: the user has no permission .*no MODIFY permission.*; grant MODIFY on the target table",
@@ -85,7 +85,7 @@ def test_a_refused_write_is_reported_with_the_required_grant() -> None:
 
 def test_a_write_is_bound_as_bytes_and_may_be_sent_twice() -> None:
     session = Cluster()
-    target = Target(session, consistency="local_quorum", clock=rscylla.SystemClock())
+    target = TableWriter(session, consistency="local_quorum", clock=rscylla.SystemClock())
     for _ in range(2):
         target.apply([Write("INSERT ...", (b"\x01", None, UNSET))], doing="copying", stop=rscylla.Stop())
     assert session.prepared == ["INSERT ..."]
@@ -99,7 +99,7 @@ def test_a_write_is_bound_as_bytes_and_may_be_sent_twice() -> None:
 
 def test_the_writes_of_a_change_go_together_unless_they_are_too_many() -> None:
     session = Cluster()
-    target = Target(session, consistency="local_quorum", clock=rscylla.SystemClock())
+    target = TableWriter(session, consistency="local_quorum", clock=rscylla.SystemClock())
     small = [Write(f"DELETE {n} ...", (bytes(1),)) for n in range(150)]
     target.apply(small, doing="copying", stop=rscylla.Stop())
     target.apply([Write("INSERT ...", (bytes(40_000),))] * 3, doing="copying", stop=rscylla.Stop())
@@ -126,7 +126,7 @@ def test_a_batch_is_filled_up_to_its_limits_and_the_next_one_begins_empty(
     count: int, size: int, expected: list[int]
 ) -> None:
     session = Cluster()
-    target = Target(session, consistency="one", clock=rscylla.SystemClock())
+    target = TableWriter(session, consistency="one", clock=rscylla.SystemClock())
     target.apply([Write("INSERT ...", (bytes(size), None))] * count, doing="copying", stop=rscylla.Stop())
     found = [len(s._statements_and_parameters) if isinstance(s, BatchStatement) else 1 for s in session.sent]
     assert found == expected
@@ -135,7 +135,7 @@ def test_a_batch_is_filled_up_to_its_limits_and_the_next_one_begins_empty(
 def test_statements_that_are_no_longer_used_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rscylla.base.writing._MOST_PREPARED", 3)
     session = Cluster()
-    target = Target(session, consistency="one", clock=rscylla.SystemClock())
+    target = TableWriter(session, consistency="one", clock=rscylla.SystemClock())
     for cql in "abcda":
         target.apply([Write(cql, ())], doing="copying", stop=rscylla.Stop())
     assert session.prepared == ["a", "b", "c", "d", "a"]
