@@ -16,9 +16,9 @@ from rscylla.abc import CursorRecord
 from .group import findings
 from .shared.common import (
     Connection,
+    CursorTableName,
     Exit,
     JsonOutput,
-    StoreTable,
     TableArgument,
     connecting,
     naming,
@@ -55,7 +55,7 @@ def doctor(
         str | None, typer.Option("--store", metavar="KEYSPACE", help="Also check the cursor table in this keyspace.")
     ] = None,
     factory: StoreFactory = None,
-    store_table: StoreTable = DEFAULT_TABLE,
+    store_table: CursorTableName = DEFAULT_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,

@@ -17,8 +17,8 @@ from rscylla.abc import CursorRecord, CursorStore
 from . import kafka_run
 from .shared.common import (
     Connection,
+    CursorTableName,
     JsonOutput,
-    StoreTable,
     TableArgument,
     TableName,
     connecting,
@@ -123,7 +123,7 @@ def import_offsets(
         list[str] | None,
         typer.Option("--of", metavar="KS.TABLE", help="Only this table; repeat for more. Default: all with offsets."),
     ] = None,
-    table_name: StoreTable = DEFAULT_TABLE,
+    table_name: CursorTableName = DEFAULT_TABLE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cursors, and save none.")] = False,
     *,
     connector: ConnectorFile,
@@ -198,7 +198,7 @@ def snapshot(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the request.")
     ] = "requested on the command line",
-    table_name: StoreTable = DEFAULT_TABLE,
+    table_name: CursorTableName = DEFAULT_TABLE,
     *,
     connector: ConnectorFile,
     connection: Connection,

@@ -19,9 +19,9 @@ from rscylla.replicate import Difference, Replicator, verify
 
 from .shared.common import (
     Connection,
+    CursorTableName,
     Exit,
     JsonOutput,
-    StoreTable,
     TableName,
     connecting,
     count,
@@ -129,7 +129,7 @@ def replicate(
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table. Default: that of the target.")
     ] = None,
     factory: StoreFactory = None,
-    store_table: StoreTable = DEFAULT_TABLE,
+    store_table: CursorTableName = DEFAULT_TABLE,
     create: Annotated[
         bool, typer.Option("--create", help="Create the target table and the cursor table if they do not exist.")
     ] = False,

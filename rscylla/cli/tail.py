@@ -21,8 +21,8 @@ from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, S
 
 from .shared.common import (
     Connection,
+    CursorTableName,
     JsonOutput,
-    StoreTable,
     TableArgument,
     TableName,
     connecting,
@@ -130,7 +130,7 @@ def tail(
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
     ] = None,
     factory: StoreFactory = None,
-    store_table: StoreTable = DEFAULT_TABLE,
+    store_table: CursorTableName = DEFAULT_TABLE,
     create_store: Annotated[
         bool, typer.Option("--create-store", help="Create the cursor table if it does not exist.")
     ] = False,

@@ -31,13 +31,13 @@ __all__ = [
     "CONNECTING",
     "DEFAULT_HOSTS",
     "Connection",
+    "CursorTableName",
     "Exit",
     "Hosts",
     "JsonOutput",
     "Options",
     "Password",
     "PasswordFile",
-    "StoreTable",
     "TableArgument",
     "TableName",
     "TlsCa",
@@ -425,7 +425,7 @@ TlsNoCheckHostname = Annotated[
     typer.Option("--tls-no-check-hostname", help="Do not verify that a node's certificate names its address."),
 ]
 TableArgument = Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")]
-StoreTable = Annotated[str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")]
+CursorTableName = Annotated[str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")]
 JsonOutput = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object per line."),
