@@ -26,6 +26,7 @@ def session() -> Iterator[rscylla.Session]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["images", "collections"])
+@pytest.mark.arrow
 def test_all_readers_find_the_same_in_a_log(session: rscylla.Session, shape: str) -> None:
     log = fill(session, SHAPES[shape], ROWS)
     assert log.rows == ROWS

@@ -34,8 +34,20 @@ def blocks() -> list[tuple[str, str, str | None]]:
     ]
 
 
+FORMAT = re.compile(r'with_format\(.*?"(\w+)"')
+NEEDS_ARROW = re.compile(r"windows_as_arrow|import (?:duckdb|polars)")
+
+
+def marks_of(code: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of an example by what it needs: a library, or a format of tables."""
+    if table_format := FORMAT.search(code):
+        return [getattr(pytest.mark, table_format[1])]
+    spark = [pytest.mark.spark] if "pyspark" in code else []
+    return [*spark, pytest.mark.arrow] if NEEDS_ARROW.search(code) else spark
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("code", "shown"), [b[1:] for b in blocks()], ids=[b[0] for b in blocks()])
+@pytest.mark.parametrize(("code", "shown"), [pytest.param(*b[1:], id=b[0], marks=marks_of(b[1])) for b in blocks()])
 def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str, tmp_path: Path) -> None:
     for library in ("duckdb", "polars"):
         if f"import {library}" in code:
@@ -44,7 +56,7 @@ def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str
         pytest.importorskip("pyarrow", reason="pip install 'rscylla[arrow]'")
     if "pyspark" in code:
         pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
-    if table_format := re.search(r'with_format\(.*?"(\w+)"', code):
+    if table_format := FORMAT.search(code):
         # Spark says on the same stream which jars it fetches.
         assert run_with_format(code, table_format[1], tmp_path).endswith(shown)
         return
@@ -106,9 +118,19 @@ def modules() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", modules())
+def libraries_of(name: str) -> tuple[str, ...]:
+    """Return what the module *name* needs of extras."""
+    return HEAVY.get(name, HEAVY.get(".".join(name.split(".")[:2]), ()))
+
+
+MARKS = {"pyarrow": pytest.mark.arrow, "pyspark": pytest.mark.spark}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(m, marks=[MARKS[lib] for lib in libraries_of(m)[-1:] if lib in MARKS]) for m in modules()]
+)
 def test_examples_in_docstrings_are_true(name: str) -> None:
-    for library in HEAVY.get(name, HEAVY.get(".".join(name.split(".")[:2]), ())):
+    for library in libraries_of(name):
         pytest.importorskip(library, reason="an extra that is not installed here")
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert failed == 0

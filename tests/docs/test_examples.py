@@ -82,6 +82,7 @@ def test_the_fast_lane_and_its_sweep_print_what_they_found() -> None:
     assert 1 <= int(found[1]) + int(found[2]) <= 40
 
 
+@pytest.mark.arrow
 def test_the_page_of_orders_in_arrow_is_what_its_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("duckdb", "matplotlib", "polars", "pyarrow"):
         pytest.importorskip(library, reason="an extra that is not installed here")

@@ -29,6 +29,7 @@ from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 from rscylla.reflex import batch_metrics_for
 from rscylla.testing import ManualClock
 
+pytestmark = pytest.mark.arrow
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[arrow]'")
 
 LAG = rscylla.StreamLag(seconds=30)

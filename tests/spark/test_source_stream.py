@@ -200,6 +200,7 @@ WINDOWS = 1_000
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.newest_pyspark
 def test_a_query_that_is_killed_ten_times_writes_every_change_once(
     spark: SparkSession, session: rscylla.Session, vnodes: str, tmp_path: Path, scylla_process: EmbeddedScyllaProcess
 ) -> None:

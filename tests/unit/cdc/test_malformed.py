@@ -138,6 +138,7 @@ def test_metadata_names_a_cell_of_the_delta_although_the_images_are_values(
 
 @pytest.mark.parametrize("mode", ["log", "changes", "events"])
 @pytest.mark.parametrize("row", [{"v": SECRET}, {"ck": SECRET}, {"tags": SECRET}])
+@pytest.mark.arrow
 def test_a_column_with_a_cell_that_is_no_value_is_named(twin: Callable[[], LogRows], mode: Any, row: Any) -> None:
     pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
     from rscylla.cdc.arrow.batches import table_of

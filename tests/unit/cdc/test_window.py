@@ -80,6 +80,7 @@ def test_a_stream_continues_right_after_the_cursor_of_a_window(written: FakeLog)
 
 
 @pytest.mark.parametrize("start", [0, 7])
+@pytest.mark.arrow
 def test_a_window_is_a_table_in_each_mode(written: FakeLog, start: int) -> None:
     pytest.importorskip("pyarrow")
     stream = stream_of(written)
@@ -102,6 +103,7 @@ def test_a_window_is_a_table_in_each_mode(written: FakeLog, start: int) -> None:
         windows[0].to_arrow("rows")
 
 
+@pytest.mark.arrow
 def test_the_rest_of_a_window_follows_events_that_came_one_by_one(written: FakeLog) -> None:
     stream = stream_of(written)
     ids = [event.id for event in by_recv(stream("", LAG, rscylla.StreamToHead()))]

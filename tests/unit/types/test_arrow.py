@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.arrow
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 np = pytest.importorskip("numpy", reason="pip install 'rscylla[spark]'")
 
@@ -115,6 +116,7 @@ def in_any_order(value: Any, type_: Type) -> Any:
 
 
 @given(columns)
+@pytest.mark.spark
 def test_spark_takes_each_type_as_it_is(column: tuple[Type, list[bytes | None]]) -> None:
     pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
     from pyspark.sql.pandas.types import from_arrow_schema

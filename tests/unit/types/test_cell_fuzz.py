@@ -134,6 +134,7 @@ def test_nonsense_is_refused_or_means_the_same_to_both(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.skipif(arrow is None, reason="pip install 'rscylla[spark]'")
+@pytest.mark.arrow
 def test_nonsense_is_refused_or_the_same_in_arrow(block: int) -> None:
     for seed, type_, cells in nonsense(block):
         sound = [raw for raw in cells if outcome(_made(type_, "decode"), raw) is not ValueError]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.arrow
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 fast = pytest.importorskip("rscylla.types.compiled", reason="rscylla was built without a C compiler")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.arrow
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 
 from cellbox import INT, cell, varint

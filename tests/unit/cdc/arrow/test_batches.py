@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.arrow
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 pytest.importorskip("numpy", reason="pip install 'rscylla[spark]'")
 
