@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import attrs
 from cassandra.cqltypes import BytesType, UserType, VectorType
-from cassandra.protocol import RESULT_KIND_ROWS, ProtocolHandler, ResultMessage
+from cassandra.protocol import ProtocolHandler, ResultMessage
 
 from .._decoder import compiled
 from ..errors import MalformedData
@@ -23,7 +23,6 @@ _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ii")
 _GLOBAL_TABLE_SPEC = 0x0001
 _HAS_MORE_PAGES = 0x0002
-_ROWS = _INT.pack(RESULT_KIND_ROWS)
 _KNOWN_FLAGS = _GLOBAL_TABLE_SPEC | _HAS_MORE_PAGES
 
 
@@ -176,23 +175,17 @@ class _RawResult(ResultMessage):  # type: ignore[misc]
 
     cache: tuple[bytes, int, tuple[Column, ...]] | None = None
 
-    @classmethod
-    def page_of(cls, body: bytes, start: int) -> Page | None:
-        """Return the page that begins at *start*; None if its metadata is not that of the last one."""
-        flags, count, state, at = _head_of(body, start)
-        cache = cls.cache
-        if cache is None or flags & ~_KNOWN_FLAGS or cache[1] != count or not body.startswith(cache[0], at):
-            return None
-        return Page(cache[2], body, at + len(cache[0]), state)
-
     def recv_results_rows(self, f: Any, protocol_version: int, user_type_map: Any, *_: Any) -> None:
         body, start = f.getvalue(), f.tell()
-        page = self.page_of(body, start)
-        if page is None:
-            flags, count, state, at = _head_of(body, start)
+        flags, count, state, at = _head_of(body, start)
+        is_known = not flags & ~_KNOWN_FLAGS
+        cache = self.cache
+        if cache is not None and is_known and cache[1] == count and body.startswith(cache[0], at):
+            page = Page(cache[2], body, at + len(cache[0]), state)
+        else:
             self.recv_results_metadata(f, user_type_map)
             columns = tuple(Column(m[2], type_of(m[3])) for m in self.column_metadata)
-            if not flags & ~_KNOWN_FLAGS:
+            if is_known:
                 type(self).cache = (body[at : f.tell()], count, columns)
             page = Page(columns, body, f.tell(), state)
         self.paging_state = page.state
@@ -211,41 +204,14 @@ def _head_of(body: bytes, start: int) -> tuple[int, int, bytes | None, int]:
 
 
 class _RawProtocolHandler(ProtocolHandler):  # type: ignore[misc]
-    result: type[_RawResult]
-
     @classmethod
     def encode_message(cls, msg: Any, stream_id: Any, protocol_version: Any, compressor: Any, **other: Any) -> bytes:
         """Return the frame of a request, never compressed: most of it are stream ids, which are random."""
         return cast("bytes", super().encode_message(msg, stream_id, protocol_version, None, **other))
 
-    @classmethod
-    def decode_page(
-        cls,
-        protocol_version: Any,
-        features: Any,
-        user_type_map: Any,
-        stream_id: Any,
-        flags: int,
-        opcode: int,
-        body: bytes,
-        *others: Any,
-    ) -> Any:
-        """Return the answer as a ``Page`` if it is nothing else; otherwise its message, as ``decode_message`` does."""
-        if not flags and opcode == ResultMessage.opcode and body.startswith(_ROWS):
-            page = cls.result.page_of(body, len(_ROWS))
-            if page is not None:
-                return page
-        return cls.decode_message(protocol_version, features, user_type_map, stream_id, flags, opcode, body, *others)
-
 
 def raw_handler() -> type:
     """Return a new protocol handler class whose results are ``Page``s."""
     result = type("RawResult", (_RawResult,), {})
-    return type(
-        "RawProtocolHandler",
-        (_RawProtocolHandler,),
-        {
-            "message_types_by_opcode": {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result},
-            "result": result,
-        },
-    )
+    known = {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result}
+    return type("RawProtocolHandler", (_RawProtocolHandler,), {"message_types_by_opcode": known})

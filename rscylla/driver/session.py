@@ -45,7 +45,6 @@ from ..clock import Stop, check_fence
 from ..errors import ConfigError, Stopped
 from .errors import one_line, translate
 from .pages import Column, Page, raw_handler, type_of
-from .shortcut import Shortcut, ShortcutSender
 
 __all__ = [
     "BoundRead",
@@ -69,9 +68,6 @@ REQUEST_TIMEOUT_S = 30.0
 
 METADATA_TIMEOUT_S = 10.0
 """Timeout of a small query on one node, in seconds."""
-
-MOST_SHORTCUTS = 4096
-"""Routing keys of a statement for which it is kept where the last read went."""
 
 METADATA_ATTEMPTS = 3
 """Number of nodes that a small query tries, one after the other, before it fails."""
@@ -391,9 +387,6 @@ class ReadStatement:
         """The columns of the result, as they were when the statement was prepared."""
         return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.result_metadata)
 
-    shortcuts: dict[bytes, Shortcut] = attrs.field(factory=dict, repr=False)
-    """Where the driver sent the last read of each routing key."""
-
     def bind(self, values: Sequence[Any]) -> RawRead:
         """Return a read of the given values, which the driver serializes."""
         return RawRead(self, BoundRead(self).bind(values).values)
@@ -430,7 +423,6 @@ class ReadSession:
         self.session = session
         self.consistency = consistency
         self._prepared: dict[tuple[str, int], ReadStatement] = {}
-        self._shortcuts = ShortcutSender(session)
         self._stop = Stop()
         with _hooked_lock:
             if session not in _hooked:
@@ -574,27 +566,6 @@ class ReadSession:
         on_error: Callable[[BaseException], None],
     ) -> None:
         """Request one page; as ``fetch``. May be called on the driver's event loop thread."""
-        statement, key = read.statement, read.routing_key
-        shortcut = None if key is None else statement.shortcuts.get(key)
-        if shortcut is None or not self._shortcuts.send(
-            shortcut,
-            read.values,
-            state,
-            timeout_s=REQUEST_TIMEOUT_S,
-            on_page=on_page,
-            on_error=on_error,
-            otherwise=lambda: self._send(read, state, on_page, on_error),
-        ):
-            self._send(read, state, on_page, on_error)
-
-    def _send(
-        self,
-        read: RawRead,
-        state: bytes | None,
-        on_page: Callable[[Page], None],
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        """Request one page through the driver."""
         bound = read.bound()
         # Without a ring, which a cluster may be told not to read, the driver's token-aware policy raises for any key.
         bound.is_routed = self.session.cluster.metadata.token_map is not None
@@ -604,34 +575,22 @@ class ReadSession:
             on_error(e)
             return
         timer = getattr(future, "_timer", None)
-        own = [future]  # given away when it is answered, because it refers to its callbacks
+        asked = [None]  # of speculative executions, each calls back
 
-        def taken() -> Any:
-            """Return the future; None if it was answered before: of speculative executions, each calls back."""
+        def is_first() -> bool:
             _cut(timer)
             try:
-                return own.pop()
+                asked.pop()
             except IndexError:
-                return None
+                return False
+            return True
 
         def answered(box: list[Page]) -> None:
-            future = taken()
-            if future is not None:
-                try:
-                    self._keep_shortcut(read, future)
-                finally:  # the driver catches what is raised, and calls nobody back
-                    on_page(box.pop())
+            if is_first():
+                on_page(box.pop())
 
         def failed(error: BaseException) -> None:
-            if taken() is not None:
+            if is_first():
                 on_error(error)
 
         future.add_callbacks(answered, failed)
-
-    def _keep_shortcut(self, read: RawRead, future: Any) -> None:
-        """Let later reads with the same routing key follow an answered request."""
-        if read.routing_key is not None and self._shortcuts.may_be_taken(future):
-            known = read.statement.shortcuts
-            if len(known) >= MOST_SHORTCUTS:  # those of streams of earlier generations are never used again
-                known.clear()
-            known[read.routing_key] = Shortcut.of(future)
