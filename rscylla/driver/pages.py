@@ -6,11 +6,10 @@ The result metadata is parsed once and then recognized by comparing bytes. No ro
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 from typing import Any, cast
 
 import attrs
-from cassandra.cqltypes import BytesType, UserType, VectorType
+from cassandra.cqltypes import UserType, VectorType
 from cassandra.protocol import ProtocolHandler, ResultMessage
 
 from .._decoder import compiled
@@ -80,20 +79,14 @@ class Page:
         """
         try:
             fast = compiled("cdc.rows")
-            if fast is not None:
-                return cast(
-                    "list[tuple[bytes | None, ...]]", fast.split_rows(self.body, self.offset, len(self.columns))
-                )
-            if _FAST:
-                with suppress(Exception):  # of whatever kind: the other parser says what is wrong
-                    return _split_fast(self)
-            return split_rows(self.body, self.offset, len(self.columns))
+            split = split_rows if fast is None else fast.split_rows
+            return cast("list[tuple[bytes | None, ...]]", split(self.body, self.offset, len(self.columns)))
         except ValueError as e:
             raise MalformedData.of_page(table, str(e), is_log=is_log) from e
 
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
-    """Return the rows of a page, split in Python; the compiled decoder and the driver's parser give the same.
+    """Return the rows of a page, split in Python; the compiled decoder gives the same.
 
     Raises:
         ValueError: the page ends within a row.
@@ -126,48 +119,6 @@ def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | Non
 
 
 _CUT_SHORT = "the page ends within a row"
-
-
-def _split_fast(page: Page) -> list[tuple[bytes | None, ...]]:
-    width = len(page.columns)
-    desc = _descs.get(width)
-    if desc is None:
-        desc = _descs[width] = _blob_desc(width)
-    return cast(
-        "list[tuple[bytes | None, ...]]", _ListParser().parse_rows(_BytesIOReader(page.body[page.offset :]), desc)
-    )
-
-
-_descs: dict[int, Any] = {}
-
-
-def _blob_desc(width: int) -> Any:
-    """Return the driver's description of a result of blob columns, with which its parser only splits the bytes."""
-    types = [BytesType] * width
-    names = ["c"] * width
-    return _ParseDesc(names, types, None, [None] * width, _make_deserializers(types), 4)
-
-
-def _fast_parser_agrees() -> bool:
-    """Return whether the driver's compiled parser, which is not a public interface, agrees with ours on a page."""
-    cells: list[tuple[bytes | None, ...]] = [(b"a" * 16, None, b""), (b"", b"\x00\x01", None)]
-    body = _INT.pack(2) + b"".join(_INT.pack(-1) if c is None else _INT.pack(len(c)) + c for row in cells for c in row)
-    try:
-        parsed = _ListParser().parse_rows(_BytesIOReader(body), _blob_desc(3))
-    except Exception:  # noqa: BLE001 - a changed private interface may raise anything; the Python parser still works
-        return False
-    return list(parsed) == cells == split_rows(body, 0, 3)
-
-
-try:
-    from cassandra.bytesio import BytesIOReader as _BytesIOReader
-    from cassandra.deserializers import make_deserializers as _make_deserializers
-    from cassandra.obj_parser import ListParser as _ListParser
-    from cassandra.parsing import ParseDesc as _ParseDesc
-except ImportError:
-    _FAST = False
-else:
-    _FAST = _fast_parser_agrees()
 
 
 class _RawResult(ResultMessage):  # type: ignore[misc]
