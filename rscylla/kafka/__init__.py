@@ -4,7 +4,7 @@
     properties   ``Properties``: what they say, checked; reading: files; redaction: texts without their secrets
     publisher    ``KafkaPublisher``: records to brokers
     exactly      ``TransactionalPublisher``: records, and cursors, in transactions; cursors: ``KafkaCursorStore``
-    verdicts     what the Java connector says of properties
+    verdicts     what is wrong with properties, for rscylla and for the Java connector
     snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them
     positions    how far snapshots are; beside: how rows keep their place among changes
     offsets      the offsets of the Java connector, as cursors

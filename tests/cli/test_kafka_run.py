@@ -128,7 +128,7 @@ def test_verdicts_are_json_and_the_exit_code_says_whether_the_connector_refuses(
     ran = run("kafka", "run", file(cdc_output_format="advanced", cdc_include_after="full"), "--validate")
     [refused] = [one for one in json.loads("".join(ran.out)) if one["level"] == "error"]
     assert (ran.code, refused["property"]) == (1, "cdc.include.after")
-    assert f"Table '{shop.keyspace}.orders' requires postimage" in refused["message"]
+    assert f"{shop.keyspace}.orders has 'postimage': false" in refused["message"]
     ran = run("kafka", "run", file(topic_delimiter="", tombstones_on_delete="maybe"), "--validate")
     assert ran.code == 1
 

@@ -23,7 +23,6 @@ Status = Literal["supported", "inert", "unsupported"]
 Check = Callable[[str], str]
 """Returns what is wrong with a value; "" if nothing is."""
 
-
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 
 
@@ -109,6 +108,7 @@ _OTHER_SNAPSHOTS: Final = (
     *("always", "no_data", "recovery", "schema_only", "schema_only_recovery", "configuration_based", "custom"),
 )
 """Modes of Debezium by which the connector publishes no rows, as it does by all."""
+_MARKS: Final = ("insert_delete", "insert_insert")
 _BOUNDARIES: Final = ("poll", "interval", "connector")
 _CLASS: Final = _one_of("com.scylladb.cdc.debezium.connector.scyllaconnector", "scyllaconnector", "scylla")
 
@@ -141,9 +141,9 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("scylla.ssl.cipherSuites", None, _S, "TLS 1.2 cipher suites, by the names of OpenSSL"),
         ("scylla.ssl.openssl.keyCertChain", None, _S, "the client's certificates as PEM"),
         ("scylla.ssl.openssl.privateKey", None, _S, "the client's key as PEM"),
-        ("scylla.query.time.window.size", "30000", _I, "windows follow the backlog", _whole(0)),
+        ("scylla.query.time.window.size", "30000", _I, "windows follow the backlog", _whole(0, _INT)),
         ("scylla.confidence.window.size", "30000", _S, "ms to stay behind the clock: the lag", _whole(0, _INT)),
-        ("scylla.minimal.wait.for.window.time", "0", _I, "idle logs cost next to nothing", _whole(0)),
+        ("scylla.minimal.wait.for.window.time", "0", _I, "idle logs cost next to nothing", _whole(0, _INT)),
         ("scylla.initial.lookback.ms", "0", _S, "how far back a first start reads; 0: all the log has", _whole(0)),
         ("cdc.output.format", "legacy", _S, "`legacy` or `advanced`", _one_of("legacy", "advanced")),
         ("experimental.preimages.enabled", "false", _S, "legacy: `before` has the preimage", _flag),
@@ -154,17 +154,17 @@ PROPERTIES: Final[tuple[Property, ...]] = (
             "advanced: where the primary key is",
         ),
         ("cdc.include.primary-key.payload-key-name", "key", _S, "the field for `payload-key`"),
-        ("cdc.incomplete.task.timeout.ms", "15000", _I, "images are never waited for", _whole(0)),
+        ("cdc.incomplete.task.timeout.ms", "15000", _I, "images are never waited for", _whole(1)),
         ("worker.retry.backoff.base", "50", _S, "ms before the first restart of a table", _whole(0, _INT)),
         ("worker.maximum.backoff", "30000", _S, "ms between restarts at most", _whole(0, _INT)),
-        ("worker.jitter.percentage", "20", _I, "pauses are always spread", _whole(1)),
+        ("worker.jitter.percentage", "20", _I, "pauses are always spread", _whole(1, _INT)),
         ("worker.max.retries", "20", _S, "failures of a table in ten minutes; −1: no limit", _whole(-1, _INT)),
         ("worker.shared.session.enabled", "false", _I, "there is one session a process", _flag),
-        ("worker.pooling.core.pool.local", "1", _I, "the driver has a connection for each shard", _whole(0)),
-        ("worker.pooling.max.pool.local", "1", _I, "as above", _whole(0)),
-        ("worker.pooling.max.requests.per.connection", "256", _I, "queries in flight are limited", _whole(0)),
-        ("worker.pooling.max.queue.size", "256", _I, "as above", _whole(0)),
-        ("worker.pooling.pool.timeout.ms", "5000", _I, "as above", _whole(0)),
+        ("worker.pooling.core.pool.local", "1", _I, "the driver has a connection for each shard", _whole(0, _INT)),
+        ("worker.pooling.max.pool.local", "1", _I, "as above", _whole(0, _INT)),
+        ("worker.pooling.max.requests.per.connection", "256", _I, "queries in flight are limited", _whole(0, _INT)),
+        ("worker.pooling.max.queue.size", "256", _I, "as above", _whole(0, _INT)),
+        ("worker.pooling.pool.timeout.ms", "5000", _I, "as above", _whole(0, _INT)),
         ("heartbeat.interval.ms", "30000", _S, "ms between heartbeats; 0: none", _whole(0, _INT)),
         ("scylla.worker.config", None, _U, "internal to the connector's tasks"),
     ),
@@ -181,14 +181,14 @@ PROPERTIES: Final[tuple[Property, ...]] = (
             "a change that cannot become records: `fail`, or `warn` or `skip` (logged, and passed over)",
             _one_of("fail", "warn", "skip", "ignore"),
         ),
-        ("max.batch.size", "2048", _I, "records go out as they come", _whole(1)),
+        ("max.batch.size", "2048", _I, "records go out as they come", _whole(1, _INT)),
         ("max.queue.size", "8192", _S, "changes of a table on their way at most", _whole(1, _INT)),
         ("max.queue.size.in.bytes", "0", _S, "bytes of a table on their way at most; 0: 64 MiB", _whole(0)),
-        ("poll.interval.ms", "500", _I, "records go out as they come", _whole(1)),
+        ("poll.interval.ms", "500", _I, "records go out as they come", _whole(1, _INT)),
         ("skipped.operations", "t", _S, "operations without records"),
         ("streaming.delay.ms", "0", _I, "reading begins at once", _whole(0)),
-        ("retriable.restart.connector.wait.ms", "10000", _I, "see `worker.retry.backoff.base`", _whole(0)),
-        ("errors.max.retries", "-1", _I, "see `worker.max.retries`", _whole(-1)),
+        ("retriable.restart.connector.wait.ms", "10000", _I, "see `worker.retry.backoff.base`", _whole(1)),
+        ("errors.max.retries", "-1", _I, "see `worker.max.retries`", _whole(-1, _INT)),
         ("converters", None, _U, "custom converters are Java classes"),
         ("post.processors", None, _U, "post processors are Java classes"),
         ("tombstones.on.delete", "true", _S, "a record without a value follows each delete of a row", _flag),
@@ -207,8 +207,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("sourceinfo.struct.maker", None, _I, "`source` is as the connector makes it"),
         ("snapshot.mode", "never", _S, "rows of the base tables before changes; see docs/snapshots.md", _snapshots),
         ("snapshot.mode.custom.*", None, _I, "as in the connector"),
-        ("snapshot.mode.configuration.based.*", None, _I, "as in the connector"),
-        ("incremental.snapshot.watermarking.strategy", None, _I, "as in the connector"),
+        ("snapshot.mode.configuration.based.*", None, _I, "as in the connector", _flag),
+        ("incremental.snapshot.watermarking.strategy", None, _I, "as in the connector", _one_of(*_MARKS)),
         ("log.position.check.enable", None, _I, "as in the connector"),
         ("provide.transaction.metadata", None, _U, "removed from the connector, too"),
         ("snapshot.delay.ms", None, _U, "removed from the connector, too"),
