@@ -8,7 +8,10 @@ OF_ICEBERG = (
 )
 """Columns that Iceberg has itself in any table, and that Spark adds to the rows of a MERGE."""
 
-OF_DELTA = ("_row_id_", "_file_name_", "__delta_internal_is_row_deleted")
+OF_DELTA = (
+    *("_row_id_", "_file_name_", "_source_row_present_", "_target_row_present_", "_row_dropped_", "_incr_row_count_"),
+    "__delta_internal_is_row_deleted",
+)
 """Columns that Delta Lake adds to the rows of a MERGE, or to its files."""
 
 OF_PARQUET = ("_tmp_metadata_row_index",)
@@ -20,7 +23,7 @@ ODD_NAMES = (
     *("element", "key", "value", "select", "null", "table", "number", "text", "start", "end", "UPPER", "e\u0301"),
     *(" ", "last ", "\u00a0", "\u200b", "\r", "\x01", "<a>", "&", "a|b", "!", "?", "~", "^", "--", "/*"),
     *("_metadata", "_change_type", "_commit_version", "_commit_timestamp", "_change_ordinal", "_commit_snapshot_id"),
-    *("_row_dropped_", "_source_row_present_", "_target_row_present_", "_incr_row_count_", "__index_level_0__", "row"),
+    *("__index_level_0__", "file_path", "row"),
     *("t", "dead", "expires", "ttl", "c0", "l0", "cdc_source", "cdc_known"),
 )
 """Pairwise different, whatever their case."""

@@ -25,7 +25,12 @@ MAPPING = ("delta.columnMapping.mode", "name")
 
 _OWN = {
     "parquet": frozenset(("_tmp_metadata_row_index",)),
-    "delta": frozenset(("_row_id_", "_file_name_", "_tmp_metadata_row_index", "__delta_internal_is_row_deleted")),
+    "delta": frozenset(
+        (
+            *("_row_id_", "_file_name_", "_source_row_present_", "_target_row_present_", "_row_dropped_"),
+            *("_incr_row_count_", "_tmp_metadata_row_index", "__delta_internal_is_row_deleted"),
+        )
+    ),
     "iceberg": frozenset(
         (
             *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
