@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ..abc import Resetter, Run, RunAware, Stopper
 from ..event import Event
-from ..reflex import LOOK_AGAIN_S, ConsumerSeries, Entry, Prefix
+from ..reflex import LOOK_AGAIN_S, ConsumerSeries, Entry, InFlight
 
 __all__ = ["Bridge"]
 
@@ -25,7 +25,7 @@ class _Work:
     """The events of one run on their way to the loop. The run's thread adds, the loop takes, a third saves cursors."""
 
     def __init__(self, run: Run, limit: int, wake: Callable[[], None], flush: Callable[[], None]) -> None:
-        self.prefix = Prefix(run, limit)
+        self.in_flight = InFlight(run, limit)
         self.run = run
         self._wake = wake
         self._flush = flush
@@ -43,7 +43,7 @@ class _Work:
 
     def put(self, event: Event) -> None:
         # Outside the lock: it waits for room, which only the loop and the saver make.
-        entry = self.prefix.add(event)
+        entry = self.in_flight.add(event)
         with self._changed:
             self._ready.append(entry)
         self._wake()
@@ -61,7 +61,7 @@ class _Work:
             saver = self._saver
         if saver is not None:
             saver.join()
-        self.prefix.close()
+        self.in_flight.close()
 
     # ------------------------------------------------------------ the loop's thread; nothing here blocks
 
@@ -113,9 +113,9 @@ class _Work:
                 done, self._done = self._done, []
                 asked, self._asked = self._asked, []
                 ended = self._last and not done
-            self.prefix.done(*done)  # saves the last of them only; a failure ends the run
+            self.in_flight.done(*done)  # saves the last of them only; a failure ends the run
             if asked:
-                self.prefix.settle()  # the run's thread may be committing at this moment, for its progress
+                self.in_flight.settle()  # the run's thread may be committing at this moment, for its progress
                 try:
                     self._flush()
                 except Exception as error:  # noqa: BLE001 - ends the run
@@ -175,11 +175,11 @@ class Bridge:
 
     def progress(self, cursor: str) -> None:
         assert self._work is not None
-        self._work.prefix.progress(cursor)
+        self._work.in_flight.progress(cursor)
 
     def drain(self) -> None:
         assert self._work is not None
-        self._work.prefix.drain()
+        self._work.in_flight.drain()
 
     def stop(self) -> None:
         if self._work is not None:

@@ -14,7 +14,7 @@ from ..abc import Consumer as ConsumerLike
 from ..abc import JointPublisher, Message, PublishDone, Publisher, Run
 from ..errors import ConfigError, PublishFailed, PublishRejected, Stopped, is_expected
 from ..event import Event
-from ..reflex import Collector, Deferred, Entry, Prefix, positive
+from ..reflex import Collector, Deferred, Entry, InFlight, positive
 
 __all__ = ["DeadLetter", "Messages", "publishing"]
 
@@ -82,7 +82,7 @@ def publishing(
     return _Publishing(name, messages, publisher, max_unacknowledged, max_bytes, dead_letter, settle_s, options)
 
 
-class _Publishing(Deferred["_OnTheirWay"]):
+class _Publishing(Deferred["_RecordsInFlight"]):
     def __init__(
         self,
         name: str,
@@ -108,9 +108,9 @@ class _Publishing(Deferred["_OnTheirWay"]):
         self._together = min(TOGETHER, self._limit)
         self._collected = False
 
-    def open(self, run: Run) -> _OnTheirWay:
-        prefix = Prefix(run, self._limit, self._max_bytes)
-        return _OnTheirWay(prefix, self._messages, self._publisher, self._dead_letter, self._settle_s, run)
+    def open(self, run: Run) -> _RecordsInFlight:
+        in_flight = InFlight(run, self._limit, self._max_bytes)
+        return _RecordsInFlight(in_flight, self._messages, self._publisher, self._dead_letter, self._settle_s, run)
 
     def consume(self, event: Event, run: Run) -> None:
         self._collected = False
@@ -130,19 +130,19 @@ class _Publishing(Deferred["_OnTheirWay"]):
         self.work.put((event,))
 
 
-class _OnTheirWay:
+class _RecordsInFlight:
     """The events of one run whose records are not all acknowledged."""
 
     def __init__(
         self,
-        prefix: Prefix,
+        in_flight: InFlight,
         messages: Messages,
         publisher: Publisher,
         dead_letter: DeadLetter | None,
         settle_s: float,
         run: Run,
     ) -> None:
-        self.prefix = prefix
+        self.in_flight = in_flight
         self._messages = messages
         self._publisher = publisher
         self._dead_letter = dead_letter
@@ -153,7 +153,7 @@ class _OnTheirWay:
         self._publishing = False
         self._timer: threading.Timer | None = None
         self._forget = run.stop.on_set(self._stopped)
-        self._joint = publisher.join(prefix.settle) if isinstance(publisher, JointPublisher) else _Alone()
+        self._joint = publisher.join(in_flight.settle) if isinstance(publisher, JointPublisher) else _Alone()
 
     def put(self, events: Sequence[Event]) -> None:
         """Publish the records of *events*, which are not empty. Waits while too much is on its way."""
@@ -214,13 +214,13 @@ class _OnTheirWay:
         count, last = len(events), events[-1]
         if not messages:
             self._run.count("consumed", count)
-            self.prefix.progress(last)
+            self.in_flight.progress(last)
             return
-        if self.prefix.has_room(count, size):
-            entry = self.prefix.add(last, count, size)
+        if self.in_flight.has_room(count, size):
+            entry = self.in_flight.add(last, count, size)
         else:
             with self._run.waiting(self._publisher.trouble() or "records that are not acknowledged yet"):
-                entry = self.prefix.add(last, count, size)
+                entry = self.in_flight.add(last, count, size)
         with self._settled:
             self._parcels += 1
         self._publishing = True
@@ -240,7 +240,7 @@ class _OnTheirWay:
             timer.start()
 
     def drain(self) -> None:
-        self.prefix.drain()
+        self.in_flight.drain()
 
     def close(self) -> None:
         """Wait until everything is settled, so that the next owner of these keys publishes nothing before it."""
@@ -259,9 +259,9 @@ class _OnTheirWay:
                     f", because {trouble}" if (trouble := self._publisher.trouble()) else "",
                 )
                 self._publisher.abandon()
-            self.prefix.settle()
+            self.in_flight.settle()
         finally:  # also after an interrupt: late acknowledgements must not move the cursor of a later run
-            self.prefix.close()
+            self.in_flight.close()
             self._joint.leave()
 
     # ------------------------------------------------------------ of parcels
@@ -280,7 +280,7 @@ class _OnTheirWay:
 
     def delivered(self, entry: Entry) -> None:
         self._run.count("consumed", entry.events)
-        self.prefix.done(entry)
+        self.in_flight.done(entry)
         self._one_less()
 
     def failed(self, entry: Entry, error: BaseException) -> None:
@@ -313,7 +313,7 @@ class _Parcel:
 
     __slots__ = ("_entry", "_error", "_left", "_lock", "_messages", "_owner")
 
-    def __init__(self, owner: _OnTheirWay, entry: Entry, messages: Sequence[Message]) -> None:
+    def __init__(self, owner: _RecordsInFlight, entry: Entry, messages: Sequence[Message]) -> None:
         self._owner = owner
         self._entry = entry
         self._messages = messages

@@ -7,7 +7,7 @@ from .deferred import Collector, Deferred
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
 from .first import take_along
-from .inflight import LOOK_AGAIN_S, Entry, Prefix, positive
+from .inflight import LOOK_AGAIN_S, Entry, InFlight, positive
 from .patterns import (
     Ack,
     Backoff,
@@ -55,13 +55,13 @@ __all__ = [
     "Entry",
     "EventFilter",
     "Fate",
+    "InFlight",
     "JsonFormatter",
     "LaneFilter",
     "Lanes",
     "Meters",
     "Metrics",
     "Parked",
-    "Prefix",
     "Run",
     "RunOptions",
     "Sliceable",

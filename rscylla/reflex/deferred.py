@@ -11,7 +11,7 @@ from ..abc import Run
 from ..errors import ConfigError
 from ..event import Event
 from .consumer import Consumer
-from .inflight import Prefix
+from .inflight import InFlight
 from .wrapper import Wrapper
 
 __all__ = ["Collector", "Deferred", "Work"]
@@ -21,7 +21,7 @@ class Work(Protocol):
     """The events that such a consumer has in progress in one run."""
 
     @property
-    def prefix(self) -> Prefix:
+    def in_flight(self) -> InFlight:
         """The events taken from the stream, in order."""
 
     def drain(self) -> None:
@@ -76,7 +76,7 @@ class Deferred(Wrapper, Generic[W]):
             self._work = self.open(run)
 
     def progress(self, cursor: str | Event) -> None:
-        self.work.prefix.progress(cursor)
+        self.work.in_flight.progress(cursor)
 
     def drain(self) -> None:
         self.work.drain()

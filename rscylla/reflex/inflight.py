@@ -1,4 +1,4 @@
-"""``Prefix``: which events are done, and the cursor before which all are, for consumers that finish events later."""
+"""``InFlight``: which events are done, and the cursor before which all are, for consumers that finish events later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..clock import Stop
 from ..errors import ConfigError
 from ..event import Event
 
-__all__ = ["Entry", "Prefix", "positive", "wait_until"]
+__all__ = ["Entry", "InFlight", "positive", "wait_until"]
 
 LOOK_AGAIN_S = 1.0
 """Waits check their condition at least this often: a signal handler may set the stop just before a wait begins."""
@@ -47,7 +47,7 @@ class Entry:
     size: int = 0
 
 
-class Prefix:
+class InFlight:
     """The events of one run in order of arrival. Thread-safe.
 
     Cursors are opaque: their order is the order in which they were added. The committed cursor is the last one before

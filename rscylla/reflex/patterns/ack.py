@@ -11,7 +11,7 @@ from ...errors import ConfigError
 from ...event import Event
 from ..consumer import Consumer
 from ..deferred import Deferred
-from ..inflight import Entry, Prefix, positive
+from ..inflight import Entry, InFlight, positive
 
 __all__ = ["Ack", "AckFunc", "ack"]
 
@@ -23,15 +23,15 @@ class Ack:
     loop. A failure to save ends the run; it is not raised here.
     """
 
-    __slots__ = ("_entry", "_prefix", "_run")
+    __slots__ = ("_entry", "_in_flight", "_run")
 
-    def __init__(self, prefix: Prefix, entry: Entry, run: Run) -> None:
-        self._prefix = prefix
+    def __init__(self, in_flight: InFlight, entry: Entry, run: Run) -> None:
+        self._in_flight = in_flight
         self._entry = entry
         self._run = run
 
     def __call__(self) -> None:
-        self._prefix.done(self._entry)
+        self._in_flight.done(self._entry)
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*; the event is delivered again."""
@@ -46,17 +46,17 @@ class _Unacked:
     """The events of one run that are not acknowledged yet."""
 
     def __init__(self, run: Run, limit: int) -> None:
-        self.prefix = Prefix(run, limit)
+        self.in_flight = InFlight(run, limit)
         self._run = run
 
     def take(self, event: Event) -> Ack:
-        return Ack(self.prefix, self.prefix.add(event), self._run)
+        return Ack(self.in_flight, self.in_flight.add(event), self._run)
 
     def drain(self) -> None:
-        self.prefix.drain()
+        self.in_flight.drain()
 
     def close(self) -> None:
-        self.prefix.close()
+        self.in_flight.close()
 
 
 class _Acknowledged(Deferred[_Unacked]):

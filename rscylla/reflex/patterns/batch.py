@@ -16,7 +16,7 @@ from ...clock import Stop
 from ...errors import ConfigError, is_expected
 from ...event import Event
 from ..deferred import Collector, Deferred
-from ..inflight import Entry, Prefix, positive, wait_until
+from ..inflight import Entry, InFlight, positive, wait_until
 from ..wrapper import Wrapper
 
 __all__ = ["BatchFunc", "batch"]
@@ -36,7 +36,7 @@ class _Batches:
     """The batches of one run: the run fills one while the thread delivers the previous one."""
 
     def __init__(self, deliver: Callable[[list[Event], Run], None], run: Run, limits: _Limits, name: str) -> None:
-        self.prefix = Prefix(run)
+        self.in_flight = InFlight(run)
         self._deliver = deliver
         self._run = run
         self._limits = limits
@@ -70,9 +70,9 @@ class _Batches:
             buffer.append(event)
             self._bytes += size
             if entry is not None:
-                self.prefix.extend(entry, event)
+                self.in_flight.extend(entry, event)
             else:
-                self._entry = entry = self.prefix.add(event)
+                self._entry = entry = self.in_flight.add(event)
                 self._due = None if limits.period_s is None else entry.since + limits.period_s
                 self._wake.set()
             if self._full():
@@ -91,7 +91,7 @@ class _Batches:
             if others:
                 assert self._entry is not None, "no batch is taken while the lock is held"
                 self._buffer += others
-                self.prefix.extend(self._entry, others[-1], len(others))
+                self.in_flight.extend(self._entry, others[-1], len(others))
                 if self._full():
                     self._wake.set()
 
@@ -101,14 +101,14 @@ class _Batches:
             if self._entry is not None:
                 self._entry.cursor = cursor
                 return
-        self.prefix.progress(cursor)
+        self.in_flight.progress(cursor)
 
     def drain(self) -> None:
         """Deliver the last batch even if it is not full, and wait until everything is done."""
         with self._changed:
             self._draining = True
             self._wake.set()
-        self.prefix.drain()
+        self.in_flight.drain()
 
     def close(self) -> None:
         """Drop the batch that is not delivered yet, and wait for the one in delivery."""
@@ -118,7 +118,7 @@ class _Batches:
         try:
             self._thread.join()
         finally:  # also after an interrupt: a thread left behind must not move the cursor of a later run
-            self.prefix.close()
+            self.in_flight.close()
         self._run.show("buffered", None)
 
     def _look_again(self) -> None:
@@ -136,7 +136,7 @@ class _Batches:
                 with self._run.handling(events[0]) as run:
                     self._deliver(events, run)
                 self._run.tempt("after_consume")
-                self.prefix.done(entry)
+                self.in_flight.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._run.fail(error, event=events[0])
                 return

@@ -12,7 +12,7 @@ import attrs
 from ...abc import Consumer, Partitioned, Run
 from ...event import Event
 from ..deferred import Deferred
-from ..inflight import Entry, Prefix, positive
+from ..inflight import Entry, InFlight, positive
 from ..wrapper import Wrapper
 
 __all__ = ["concurrent", "partition_of"]
@@ -43,7 +43,7 @@ class _Workers:
     """
 
     def __init__(self, inner: Consumer, run: Run, workers: int, limit: int) -> None:
-        self.prefix = Prefix(run, limit)
+        self.in_flight = InFlight(run, limit)
         self._inner = inner
         self._run = run
         self._changed = threading.Condition()
@@ -69,7 +69,7 @@ class _Workers:
 
     def put(self, event: Event, keys: frozenset[Hashable]) -> None:
         """Queue *event* after the events of the same keys. Waits for room."""
-        queued = _Queued(self.prefix.add(event), keys)
+        queued = _Queued(self.in_flight.add(event), keys)
         with self._changed:
             for key in keys:
                 queue = self._queues.setdefault(key, deque())
@@ -80,7 +80,7 @@ class _Workers:
                 self._changed.notify()
 
     def drain(self) -> None:
-        self.prefix.drain()
+        self.in_flight.drain()
 
     def close(self) -> None:
         with self._changed:
@@ -91,7 +91,7 @@ class _Workers:
                 if thread.ident is not None:
                     thread.join()
         finally:  # also after an interrupt: a thread left behind must not move the cursor of a later run
-            self.prefix.close()
+            self.in_flight.close()
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:
@@ -100,7 +100,7 @@ class _Workers:
             try:
                 self._consume(entry.event)
                 self._release(taken)  # before ``done``, which may wait for the store while the next event can start
-                self.prefix.done(entry)
+                self.in_flight.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._run.fail(error, event=entry.event)
                 return

@@ -259,7 +259,7 @@ def test_a_slow_body_holds_the_stream_back() -> None:
             async for _ in feed:
                 handed.append(len(handed))
                 client = feed._bridge._work
-                assert client is None or len(client.prefix._entries) <= 10
+                assert client is None or len(client.in_flight._entries) <= 10
                 await asyncio.sleep(0)
 
     asynchronously(main)

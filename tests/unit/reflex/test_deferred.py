@@ -22,7 +22,7 @@ from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Ack, Consumer, Run, Spec, ack, batch, best_effort, concurrent, dead_letter, run
 from rscylla.reflex.fate import NO_FATE
-from rscylla.reflex.inflight import Prefix
+from rscylla.reflex.inflight import InFlight
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
 
 NAME = "recording"
@@ -119,19 +119,19 @@ def test_in_whatever_order_events_are_done_all_before_the_cursor_are(order: list
     """*told*: the events after which the stream returns a Progress."""
     store = FakeCursorStore()
     of_run = Run(NAME, clock=ManualClock(), store=store)
-    prefix = Prefix(of_run)
+    in_flight = InFlight(of_run)
     places: dict[str, int] = {}
     entries = []
     for n, event in enumerate(events(12)):
-        entries.append(prefix.add(event))
+        entries.append(in_flight.add(event))
         places[event.id] = n
         if n in told:
-            prefix.progress(f"p{n}")
+            in_flight.progress(f"p{n}")
             places[f"p{n}"] = n
     done: set[int] = set()
     last = -1
     for n in order:
-        prefix.done(entries[n])
+        in_flight.done(entries[n])
         done.add(n)
         upto = next((i for i in range(12) if i not in done), 12) - 1
         cursor = store.durable.get(NAME)
@@ -144,9 +144,9 @@ def test_cursors_are_saved_one_at_a_time_and_never_back() -> None:
     """Many threads are done at once; the store refuses to go back, and that would fail the run."""
     numbers = {f"e{n}": n for n in range(1, 401)}
     of_run = Run(NAME, clock=ManualClock(), store=(store := FakeCursorStore(order=lambda c: numbers[c])))
-    prefix = Prefix(of_run)
-    entries = [prefix.add(event) for event in events(400)]
-    threads = [threading.Thread(target=lambda i=i: [prefix.done(e) for e in entries[i::8]]) for i in range(8)]
+    in_flight = InFlight(of_run)
+    entries = [in_flight.add(event) for event in events(400)]
+    threads = [threading.Thread(target=lambda i=i: [in_flight.done(e) for e in entries[i::8]]) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -168,11 +168,11 @@ def test_an_interrupt_before_a_cursor_is_saved_does_not_hold_up_the_end() -> Non
                 raise KeyboardInterrupt
 
     store = FakeCursorStore()
-    prefix = Prefix(Run(NAME, clock=ManualClock(), store=store))
-    prefix._changed = Interrupted()
+    in_flight = InFlight(Run(NAME, clock=ManualClock(), store=store))
+    in_flight._changed = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        prefix.progress("p1")
-    closing = threading.Thread(target=prefix.close, daemon=True)
+        in_flight.progress("p1")
+    closing = threading.Thread(target=in_flight.close, daemon=True)
     closing.start()
     closing.join(LONG_S)
     assert not closing.is_alive()
@@ -188,14 +188,14 @@ def test_what_another_thread_commits_is_waited_for() -> None:
             assert let.wait(LONG_S)
             super().set_cursor(consumer, cursor)
 
-    prefix = Prefix(Run(NAME, clock=ManualClock(), store=(store := Slow())))
-    first, second = (prefix.add(event) for event in events(2))
-    other = threading.Thread(target=prefix.done, args=(first,))
+    in_flight = InFlight(Run(NAME, clock=ManualClock(), store=(store := Slow())))
+    first, second = (in_flight.add(event) for event in events(2))
+    other = threading.Thread(target=in_flight.done, args=(first,))
     other.start()
     assert committing.wait(LONG_S)
-    prefix.done(second)  # leaves it to the other one
+    in_flight.done(second)  # leaves it to the other one
     threading.Timer(0.01, let.set).start()
-    prefix.settle()
+    in_flight.settle()
     assert store.durable == {NAME: "e2"}
     other.join(LONG_S)
 
@@ -217,12 +217,12 @@ def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
             let.set()  # the save finishes only if a thread waits for it
             return super().wait(timeout)
 
-    prefix = Prefix(Run(NAME, clock=ManualClock(), store=(store := Slow())))
-    prefix._changed = Watched()
-    other = threading.Thread(target=prefix.done, args=(prefix.add(events(1)[0]),))
+    in_flight = InFlight(Run(NAME, clock=ManualClock(), store=(store := Slow())))
+    in_flight._changed = Watched()
+    other = threading.Thread(target=in_flight.done, args=(in_flight.add(events(1)[0]),))
     other.start()
     assert saving.wait(LONG_S)
-    prefix.close()
+    in_flight.close()
     order.append("closed")
     let.set()
     other.join(LONG_S)
@@ -233,11 +233,11 @@ def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
 def test_after_a_cursor_could_not_be_saved_no_later_one_is() -> None:
     """The run ends, and its cursor may be another run's already."""
     of_run = Run(NAME, clock=ManualClock(), store=(store := FakeCursorStore()))
-    prefix = Prefix(of_run)
-    first, second = (prefix.add(event) for event in events(2))
+    in_flight = InFlight(of_run)
+    first, second = (in_flight.add(event) for event in events(2))
     store.fail("set_cursor", cause := ConnectionFailed("no node answers; start one"))
-    prefix.done(first)
-    prefix.done(second)
+    in_flight.done(first)
+    in_flight.done(second)
     assert store.durable == {}
     assert of_run.failure is not None
     assert of_run.failure.error is cause
@@ -245,10 +245,10 @@ def test_after_a_cursor_could_not_be_saved_no_later_one_is() -> None:
 
 def test_after_the_end_nothing_is_committed() -> None:
     of_run = Run(NAME, clock=ManualClock(), store=(store := FakeCursorStore()))
-    prefix = Prefix(of_run)
-    entry = prefix.add(events(1)[0])
-    prefix.close()
-    prefix.done(entry)
+    in_flight = InFlight(of_run)
+    entry = in_flight.add(events(1)[0])
+    in_flight.close()
+    in_flight.done(entry)
     assert store.durable == {}
 
 
