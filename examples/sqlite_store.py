@@ -55,7 +55,7 @@ class SqliteCursorStore:
             if self._epochs.setdefault(consumer, epoch) != epoch:
                 raise rscylla.CursorConflict(f"the cursor of consumer {consumer!r} was reset; read it again")
             if self._codec.sort_key(position) < self._codec.sort_key(saved):
-                raise rscylla.CursorRegression(
+                raise rscylla.errors.CursorRegression(
                     f"the cursor of consumer {consumer!r} is lower than the saved one; reset the cursor to "
                     "move it back on purpose",
                     consumer=consumer,

@@ -87,7 +87,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="of /metrics, /healthz and /readyz on 127.0.0.1; 0: any")
     args = parser.parse_args()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(rscylla.JsonFormatter(tracebacks=False))
+    handler.setFormatter(rscylla.reflex.JsonFormatter(tracebacks=False))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("cassandra").setLevel(logging.WARNING)
 

@@ -184,7 +184,7 @@ def get(
     if not records:
         do = f"give one of them, such as {slices[0]!r}" if slices else "run `rscylla cursor list` to see all cursors"
         of_its_own = " of its own, but its slices have" if slices else ""
-        raise rscylla.CursorError(f"consumer {consumer!r} has no cursor{of_its_own} in {place}; {do}")
+        raise rscylla.errors.CursorError(f"consumer {consumer!r} has no cursor{of_its_own} in {place}; {do}")
     for record in records if history else records[:1]:
         if as_json:
             write(json_line(attrs.asdict(record)))
@@ -333,7 +333,7 @@ def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:
     if text.startswith("{"):
         return str(rscylla.EventID.parse(text))
     if of is None or session is None:
-        raise rscylla.InvalidCursor(
+        raise rscylla.errors.InvalidCursor(
             f'{text!r} is not a cursor of rscylla, which starts with {{"cursor_gen"; if it is a time, add --of KS.TABLE'
         )
     name = parse_table(of)
@@ -345,7 +345,7 @@ def _confirm(cursors: OperableStore, consumer: str, *, as_json: bool) -> None:
     """Print the saved cursor as read back from the store."""
     record = cursors.find_cursor(consumer)
     if record is None:
-        raise rscylla.CursorError(
+        raise rscylla.errors.CursorError(
             f"the cursor of consumer {consumer!r} was saved but cannot be read back; check the store"
         )
     write(json_line(attrs.asdict(record)) if as_json else record.cursor or "oldest")

@@ -235,7 +235,7 @@ def _line(letter: rscylla.DeadLetter) -> tuple[str, ...]:
 def _find(letters: ScyllaDeadLetters, consumer: str, event_id: str) -> rscylla.DeadLetter:
     found = letters.find_letter(consumer, event_id)
     if found is None:
-        raise rscylla.CursorError(
+        raise rscylla.errors.CursorError(
             f"consumer {consumer!r} has no dead letter of this event; run `rscylla deadletter list` to see its letters"
         )
     return found

@@ -11,6 +11,7 @@ import typer
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
+from rscylla import errors
 from rscylla.abc import CursorRecord
 
 from .group import findings
@@ -78,7 +79,7 @@ def doctor(
     with connection.session() as session, naming(parsed):
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
-        groups: list[rscylla.Finding] = []
+        groups: list[rscylla.doctor.Finding] = []
         if store is not None:
             records, failed = _saved(ScyllaCursorStore(session, store, store_table))
             if consumer is not None and not failed:
@@ -109,7 +110,7 @@ def _saved(store: ScyllaCursorStore) -> tuple[list[CursorRecord], dict[str, str]
     try:
         store.check_access()
         return store.list_cursors(), {}
-    except (rscylla.SourceError, rscylla.MetadataError, rscylla.ConfigError, rscylla.CursorError) as e:
+    except (errors.SourceError, errors.MetadataError, errors.ConfigError, errors.CursorError) as e:
         return [], {"cursor table": str(e)}
 
 
@@ -125,7 +126,7 @@ def _cursors_of(consumer: str, records: Iterable[CursorRecord]) -> dict[str, str
     return {name: saved[name].cursor if name in saved else None for name in names}
 
 
-def _show(finding: rscylla.Finding) -> None:
+def _show(finding: rscylla.doctor.Finding) -> None:
     write(f"{finding.severity:5}  {finding.check:12}  {finding.what}")
     if finding.do:
         write(f"{'':5}  {'':12}  -> {finding.do}")

@@ -209,7 +209,7 @@ def refuse_member(session: rscylla.Session, keyspace: str, consumer: str, record
 
 def findings(
     session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]
-) -> list[rscylla.Finding]:
+) -> list[rscylla.doctor.Finding]:
     """Return what ``rscylla doctor`` says about the groups that *consumer* is in."""
     return [_finding(view) for view in _groups_of(session, keyspace, consumer, records)]
 
@@ -232,12 +232,12 @@ def _groups_of(
     return [view for view, count in views if view is not None and view.count == count]
 
 
-def _finding(view: GroupView) -> rscylla.Finding:
+def _finding(view: GroupView) -> rscylla.doctor.Finding:
     what = f"group {view.name!r}: {_members(view)}, {_held(view)} of {view.count} slices held"
     if unread := view.unread():
         do = "start its processes" if not view.members else "look again in a minute; if it lasts, see their logs"
-        return rscylla.Finding("group", "error", f"{what}; {'; '.join(unread)}", do)
-    return rscylla.Finding("group", "ok", what)
+        return rscylla.doctor.Finding("group", "error", f"{what}; {'; '.join(unread)}", do)
+    return rscylla.doctor.Finding("group", "ok", what)
 
 
 # ---------------------------------------------------------------- output

@@ -253,7 +253,7 @@ def _save(place: _Place, cursors: dict[str, Takeover]) -> None:
         others = [r.consumer for r in known.values() if r.slice_of(consumer) and r.consumer != consumer]
         if others or (consumer in known and known[consumer].cursor != each.cursor):
             name = others[0] if others else consumer
-            raise rscylla.CursorError(
+            raise rscylla.errors.CursorError(
                 f"the consumer {name!r} already has a cursor, so it has run "
                 f"here before; to go back, reset it: rscylla cursor reset {consumer} '{each.cursor}' --reason ..."
             )

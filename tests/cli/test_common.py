@@ -70,7 +70,7 @@ def test_times_need_a_zone() -> None:
 
 
 def test_missing_lag_is_explained_in_terms_of_the_command_line() -> None:
-    with pytest.raises(rscylla.MissingLag, match="tail needs --lag SECONDS; 30 or more is safe, because"):
+    with pytest.raises(rscylla.errors.MissingLag, match="tail needs --lag SECONDS; 30 or more is safe, because"):
         parse_lag(None, command="tail")
 
 
@@ -128,18 +128,18 @@ def test_password_files_that_hold_none(tmp_path: Path, content: bytes | None, wr
 
 _CODES = {
     rscylla.ConfigError: 2,
-    rscylla.MissingLag: 2,
+    rscylla.errors.MissingLag: 2,
     rscylla.ConnectionFailed: 3,
-    rscylla.AuthenticationFailed: 3,
+    rscylla.errors.AuthenticationFailed: 3,
     rscylla.QueryTimeout: 3,
     rscylla.TableNotFound: 4,
-    rscylla.CDCDisabled: 4,
+    rscylla.errors.CDCDisabled: 4,
     rscylla.TableChanged: 4,
-    rscylla.NoStreams: 4,
-    rscylla.QueryFailed: 4,
-    rscylla.InvalidCursor: 5,
+    rscylla.errors.NoStreams: 4,
+    rscylla.errors.QueryFailed: 4,
+    rscylla.errors.InvalidCursor: 5,
     rscylla.CursorConflict: 5,
-    rscylla.FateError: 1,
+    rscylla.errors.FateError: 1,
     rscylla.Stopped: 130,
     KeyboardInterrupt: 130,
     ZeroDivisionError: 1,

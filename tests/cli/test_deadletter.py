@@ -192,7 +192,7 @@ def test_what_an_event_lacks_is_named(before: bytes, now: bytes, lacking: str | 
     assert _lacking(_json_of(one), _json_of(other)) == lacking
 
 
-@pytest.mark.parametrize("wrap", [rscylla.dead_letter, rscylla.best_effort])
+@pytest.mark.parametrize("wrap", [rscylla.dead_letter, rscylla.reflex.best_effort])
 def test_replay_to_a_consumer_that_finishes_events_later_does_not_mark_failures(
     deadletter: Run, letters: ScyllaDeadLetters, wrap: Callable[..., rscylla.abc.Consumer]
 ) -> None:

@@ -50,7 +50,7 @@ def test_nodes_and_users(start: Callable[..., Process], run: Run) -> None:
     ready = json.loads(server.line())
     assert 0 < ready["shard_aware_port"] != ready["port"] > 0
     assert ready["contact_points"] == ["127.0.0.1", "127.0.0.2"]
-    with pytest.raises(rscylla.AuthenticationFailed):
+    with pytest.raises(rscylla.errors.AuthenticationFailed):
         rscylla.connect([ready["host"]], port=ready["port"], username="ann", password="guessed")
     session = rscylla.connect([ready["host"]], port=ready["port"], username="ann", password="secret")
     assert len(session.cluster.metadata.all_hosts()) == 2
@@ -124,7 +124,7 @@ def test_the_password_of_a_server_is_not_for_ps(start: Callable[..., Process], r
     password.write_text("secret\n")
     server = start("serve", "--port", "0", "--json", "--username", "ann", "--password-file", str(password))
     ready = json.loads(server.line())
-    with pytest.raises(rscylla.AuthenticationFailed):
+    with pytest.raises(rscylla.errors.AuthenticationFailed):
         rscylla.connect([ready["host"]], port=ready["port"], username="ann", password="guessed")
     line = ["topology", "shop.orders", "--host", f"127.0.0.1:{ready['port']}", "--username", "ann"]
     assert run(*line, "--password-file", str(password)).code == 4  # logged in; there is no such table

@@ -65,7 +65,7 @@ class World:
     def stream(self, **settings: Any) -> rscylla.Stream:
         return rscylla.NewStream(self.session, "ks", "t", clock=self.clock, consistency="ONE", **settings)
 
-    def windows(self, *options: Any, stream: dict[str, Any] | None = None, **more: Any) -> rscylla.ArrowWindows:
+    def windows(self, *options: Any, stream: dict[str, Any] | None = None, **more: Any) -> rscylla.cdc.ArrowWindows:
         return rscylla.windows_as_arrow(self.stream(**stream or {}), self.store, NAME, LAG, *options, **more)
 
     def expected(self, mode: str) -> Any:
@@ -421,7 +421,7 @@ def test_a_column_of_another_type_is_an_error_that_moves_no_cursor(world: World)
     world.execute("ALTER TABLE ks.t DROP v")
     world.clock.advance(6)
     world.execute("ALTER TABLE ks.t ADD v text")
-    with pytest.raises(rscylla.SchemaChanged, match=r"column 'v' of ks\.t is .* type text, but .* type int in"):
+    with pytest.raises(rscylla.errors.SchemaChanged, match=r"column 'v' of ks\.t is .* type text, but .* type int in"):
         rows.table()
     assert world.store.get_cursor(NAME) == ""
     assert pa.types.is_string(next(world.windows())[1].table().schema.field("cdc_values").type.field("v").type)
@@ -600,7 +600,7 @@ def test_decimals_and_varints_are_numbers_if_asked(world: World, mode: str) -> N
     assert row == [number, Decimal("1.5"), [Decimal("2.25"), 3]]
     assert values(decimal_as=price)[1] == [str(number), Decimal("1.5"), [Decimal("2.25"), 3]]
     assert values()[1] == [str(number), "1.5", ["2.25", "3"]]
-    with pytest.raises(rscylla.SourceError, match=r"read such numbers with more digits, or as text"):
+    with pytest.raises(rscylla.errors.SourceError, match=r"read such numbers with more digits, or as text"):
         values(decimal_as=pa.decimal128(5, 1))
 
 

@@ -12,6 +12,7 @@ import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla._timeuuid import us_of
 from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import CDCDisabled
 from rscylla.testing import ManualClock
 
 OFF, ON = "WITH cdc = {'enabled': false}", "WITH cdc = {'enabled': true}"
@@ -94,7 +95,7 @@ def test_while_cdc_is_off_a_reader_ends_behind_what_was_logged(shop: Shop) -> No
     shop.alter(OFF)
     shop.write(3)
     for _ in range(2):
-        with pytest.raises(rscylla.CDCDisabled, match=r"CDC of ks\.t is switched off since .* on_expired='oldest'"):
+        with pytest.raises(CDCDisabled, match=r"CDC of ks\.t is switched off since .* on_expired='oldest'"):
             shop.run()
         assert shop.seen == [1, 2]
 
@@ -119,7 +120,7 @@ def test_what_was_written_while_cdc_was_off_is_a_gap(shop: Shop, caplog: pytest.
 
 def test_what_was_written_while_cdc_was_seen_off_is_a_gap_whatever_else_was_altered(shop: Shop) -> None:
     shop.alter(OFF)
-    with pytest.raises(rscylla.CDCDisabled):
+    with pytest.raises(rscylla.errors.CDCDisabled):
         shop.run()
     shop.write(2)
     shop.alter("WITH cdc = {'enabled': true, 'preimage': true}")

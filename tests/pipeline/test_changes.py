@@ -13,7 +13,8 @@ from attrs import frozen
 from draining import changes_of
 
 import rscylla
-from rscylla import Bound, Change, ColumnState
+from rscylla import Change
+from rscylla.cdc.rows import Bound, ColumnState
 from rscylla.embedded import EmbeddedScylla
 from rscylla.types import quote_name
 
@@ -46,7 +47,7 @@ def said(change: Change) -> Said:
     return (change.operation.name, key, columns, *([change.ttl] if change.ttl is not None else []))
 
 
-def brief(column: rscylla.ColumnChange) -> Any:
+def brief(column: rscylla.cdc.rows.ColumnChange) -> Any:
     """Return a column's state and parts; elements of lists without the timeuuids, which no test can foretell."""
     added, removed = column.added, column.removed
     if column.kind == "list":
@@ -549,7 +550,7 @@ def test_keys_that_name_no_single_row_are_refused(session: rscylla.Session, keys
     stream, other = rscylla.NewStream(session, keyspace, "n"), rscylla.NewStream(session, keyspace, "n2")
     for event in collect(stream):
         for what in (event, event.foreign_id):
-            with pytest.raises(rscylla.IncompleteKey) as told:
+            with pytest.raises(rscylla.errors.IncompleteKey) as told:
                 stream.lookup(what)
             assert isinstance(told.value, LookupError)
     run_cql(session, keyspace, "INSERT INTO n2 (pk, v) VALUES (1, 1); DELETE FROM n2 WHERE pk = 1", 1)

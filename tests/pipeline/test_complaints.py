@@ -17,6 +17,7 @@ import pytest
 
 import rscylla
 from cursorstore import ScyllaCursorStore
+from rscylla.cdc.rows import Bound
 from rscylla.embedded import EmbeddedScylla, Rule, Statements
 from rscylla.testing import ManualClock
 
@@ -382,8 +383,8 @@ def test_deletes_of_ranges_partitions_and_expired_rows_are_events(small: Cluster
     row, first, second, partition = (e.change for e in small.read("ks.t"))
     assert all(isinstance(c, rscylla.Change) and c.is_delete for c in (row, first, second, partition))
     assert dict(row.key) == {"pk": 1, "ck": 2}
-    assert first.range == (rscylla.Bound({"ck": 2}, inclusive=False), rscylla.Bound({"ck": 5}, inclusive=True))
-    assert second.range == (rscylla.Bound({"ck": 7}, inclusive=True), rscylla.Bound({}, inclusive=True))
+    assert first.range == (Bound({"ck": 2}, inclusive=False), Bound({"ck": 5}, inclusive=True))
+    assert second.range == (Bound({"ck": 7}, inclusive=True), Bound({}, inclusive=True))
     assert (partition.operation.name, dict(partition.key)) == ("PARTITION_DELETE", {"pk": 1})
     _, expired = (e.change for e in small.read("ks.e"))
     assert (expired.operation.name, expired.expired, expired.is_delete) == ("SERVICE_PARTITION_DELETE", True, True)

@@ -71,7 +71,7 @@ class Shop:
     def start(self) -> None:
         self.lanes = self.lanes_with(rscylla.StreamToHead())
 
-    def lanes_with(self, *options: rscylla.StreamToHead) -> rscylla.Lanes:
+    def lanes_with(self, *options: rscylla.StreamToHead) -> rscylla.reflex.Lanes:
         consumer = rscylla.Consumer("billing", self.consume, registry=self.registry, clock=self.clock)
         return rscylla.fast_and_sweep(self.stream, self.store, consumer, *options, clock=self.clock)
 

@@ -309,7 +309,7 @@ def test_errors_that_stay_stop_at_once(scylla: EmbeddedScylla, orders: Orders, f
         with pytest.raises(rscylla.RunError) as caught:
             rscylla.run(orders.spec(one_at_a_time))
         assert not caught.value.resumable
-        assert isinstance(caught.value.__cause__, rscylla.QueryFailed)
+        assert isinstance(caught.value.__cause__, rscylla.errors.QueryFailed)
         assert rule.hits == 1
     assert orders.delivered == []
     assert not orders.store.get_cursor("billing")

@@ -127,7 +127,7 @@ class Replayer(threading.Thread):
                 raise ValueError("poison")
             os.write(self._out, f"replay\t{kind}\t0\t{event.foreign_id}\t{number}\t{event.id}\n".encode())
 
-        return rscylla.replay_letters(self._letters, kind, handle, key=rscylla.partition_of)[0]
+        return rscylla.replay_letters(self._letters, kind, handle, key=rscylla.reflex.partition_of)[0]
 
     def put_aside(self, kind: str) -> set[int]:
         return {letter.event.change.after["n"] for letter in self._letters.list_letters(kind)}
@@ -135,7 +135,7 @@ class Replayer(threading.Thread):
 
 def kind_of(name: str) -> str:
     """Return the consumer of a lane; a replay gives that itself."""
-    return name if name in PARKED else rscylla.slice_of(name)[0]
+    return name if name in PARKED else rscylla.reflex.slice_of(name)[0]
 
 
 class Soak:

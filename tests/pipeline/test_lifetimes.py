@@ -168,7 +168,7 @@ def test_rows_that_expire_while_they_are_queried_are_reported(shop: Shop, monkey
     shop.expired()
 
 
-def windows_of(shop: Shop, **options: object) -> rscylla.ArrowWindows:
+def windows_of(shop: Shop, **options: object) -> rscylla.cdc.ArrowWindows:
     return rscylla.windows_as_arrow(shop.stream(), shop.store, "report", LAG, rscylla.StreamToHead(), **options)  # type: ignore[arg-type]
 
 
@@ -230,7 +230,7 @@ def test_while_cdc_was_off_nothing_could_expire(shop: Shop) -> None:
     shop.clock.advance(200_000)
     with pytest.raises(rscylla.RunError, match="is switched off") as caught:
         shop.run()
-    assert isinstance(caught.value.__cause__, rscylla.CDCDisabled)
+    assert isinstance(caught.value.__cause__, rscylla.errors.CDCDisabled)
     assert shop.seen == []
 
 

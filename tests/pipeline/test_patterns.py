@@ -55,7 +55,7 @@ class Orders:
         rscylla.run_forever(
             rscylla.Spec(stream, store, consumer, *options, fate=fate), backoff=QUICK, on_error=errors.append
         )
-        assert all(isinstance(error.__cause__, rscylla.FateError) for error in errors), errors
+        assert all(isinstance(error.__cause__, rscylla.errors.FateError) for error in errors), errors
         return len(errors) + 1
 
 
@@ -89,7 +89,7 @@ def ack(orders: Orders) -> Consumer:
         for done in reversed(handed):
             done()
 
-    def take(event: rscylla.Event, fate: Any, done: rscylla.Ack) -> None:
+    def take(event: rscylla.Event, fate: Any, done: rscylla.reflex.Ack) -> None:
         handler.consume(event, fate)
         waiting.append(done)
         if len(waiting) == 7 or event.change.after["n"] == WRITES - 1:  # type: ignore[union-attr, index]
@@ -134,14 +134,14 @@ def test_a_new_consumer_starts_at_the_head_that_it_had_before_it_failed(
     def take(event: rscylla.Event, fate: rscylla.Fate) -> None:
         if not seen and event.key["id"] == 5 and not failed:
             failed.append(5)
-            raise rscylla.FateError("before anything was saved")
+            raise rscylla.errors.FateError("before anything was saved")
         seen.append(event.key["id"])
 
     failed: list[int] = []
     options = rscylla.StreamLag(seconds=0), rscylla.StreamToHead()
     consumer = rscylla.Consumer("places", take, registry=CollectorRegistry())
     store = ScyllaCursorStore(session, keyspace, create=True)
-    spec = rscylla.bootstrap(rscylla.Spec(stream, store, consumer, *options))
+    spec = rscylla.reflex.bootstrap(rscylla.Spec(stream, store, consumer, *options))
     with pytest.raises(rscylla.HeadReached):
         rscylla.run(spec)
     assert seen == []
@@ -165,6 +165,6 @@ def test_an_event_that_comes_while_it_is_polled_for_is_not_missed(session: rscyl
         return False
 
     lag = rscylla.StreamLag(seconds=0)
-    found = rscylla.await_event(stream, poll, lag, foreign_id='{"id":7}', timeout=timedelta(seconds=60))
+    found = rscylla.reflex.await_event(stream, poll, lag, foreign_id='{"id":7}', timeout=timedelta(seconds=60))
     assert found is not None
     assert found.key == {"id": 7}

@@ -360,7 +360,7 @@ def test_a_node_with_an_outdated_schema_stops_no_consumer(shop: Shop, monkeypatc
     shop.recreate()
     source = shop.stream().describe()
     true = source_module.read_table
-    answers: list[object] = [former, rscylla.TableNotFound("not here"), rscylla.CDCDisabled("not yet")]
+    answers: list[object] = [former, rscylla.TableNotFound("not here"), rscylla.errors.CDCDisabled("not yet")]
 
     def read_table(*args: object) -> object:
         if not answers:

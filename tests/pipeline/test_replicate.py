@@ -392,7 +392,7 @@ def test_a_target_that_cannot_take_the_changes_is_refused(place: Place, target: 
     if target is not None:
         place.run(f"CREATE TABLE {{dst}}.t ({target})")
     error = refused(place).__cause__
-    assert isinstance(error, rscylla.CannotReplicate | rscylla.TableNotFound)
+    assert isinstance(error, rscylla.errors.CannotReplicate | rscylla.TableNotFound)
     with pytest.raises(type(error), match=text):
         raise error
 
@@ -423,7 +423,7 @@ def test_a_log_of_keys_cannot_be_copied(place: Place) -> None:
 
 def test_a_table_is_not_copied_to_itself(place: Place) -> None:
     place.run(SOURCE)
-    with pytest.raises(rscylla.CannotReplicate, match="to itself"):
+    with pytest.raises(rscylla.errors.CannotReplicate, match="to itself"):
         Replicator(place.session, place.session, place.source).prepare(place.source, "t")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla import ColumnState
+from rscylla.cdc.rows import ColumnState
 from rscylla.driver.session import RawRead, ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock

@@ -11,6 +11,7 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
+from rscylla.cdc.rows import Bound
 
 LAG = rscylla.StreamLag(milliseconds=200)
 
@@ -81,7 +82,7 @@ def test_changes_of_every_kind(orders: Stream, run_cql: Callable[..., Any]) -> N
     assert events[3].change.ttl == 3600
     change = events[5].change
     assert isinstance(change, rscylla.Change)
-    assert change.range == (rscylla.Bound({"ck": 1}, inclusive=False), rscylla.Bound({"ck": 7}, inclusive=True))
+    assert change.range == (Bound({"ck": 1}, inclusive=False), Bound({"ck": 7}, inclusive=True))
     assert json.loads(events[0].metadata)["after"] == {"v": "a"}
     assert [e.foreign_id for e in events[:3]] == ['{"ck":1,"pk":1}', '{"ck":1,"pk":1}', '{"pk":1}']
 
@@ -206,13 +207,13 @@ def test_unknown_table_points_out_the_name_in_other_case(session: rscylla.Sessio
 def test_cdc_not_enabled(session: rscylla.Session, keyspace: str) -> None:
     session.execute(f"CREATE TABLE {keyspace}.plain (pk int PRIMARY KEY)")
     error = refused(rscylla.NewStream(session, keyspace, "plain"), LAG)
-    assert isinstance(error.__cause__, rscylla.CDCDisabled)
+    assert isinstance(error.__cause__, rscylla.errors.CDCDisabled)
     assert f"ALTER TABLE {keyspace}.plain WITH cdc = {{'enabled': true}}" in str(error)
 
 
 def test_missing_lag(orders: Stream) -> None:
     error = refused(orders)
-    assert isinstance(error.__cause__, rscylla.MissingLag)
+    assert isinstance(error.__cause__, rscylla.errors.MissingLag)
     assert not error.resumable
 
 
@@ -229,7 +230,7 @@ def test_expired_cursor(session: rscylla.Session, orders: Stream) -> None:
 def test_cursor_of_another_cluster(orders: Stream) -> None:
     ms = int(datetime.now(UTC).timestamp() * 1000)
     error = refused(orders, LAG, cursor=str(rscylla.EventID(ms + 12_345, ms * 1000)))
-    assert isinstance(error.__cause__, rscylla.InvalidCursor)
+    assert isinstance(error.__cause__, rscylla.errors.InvalidCursor)
 
 
 def test_server_not_there() -> None:

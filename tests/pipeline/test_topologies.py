@@ -320,7 +320,7 @@ def test_a_cursor_at_the_end_of_an_expired_set_continues_with_the_next() -> None
         _, found, _ = to_head(w, str(rscylla.EventID(first.time, second.start_us)))
         assert found == [7]
         with pytest.raises(
-            rscylla.InvalidCursor,
+            rscylla.errors.InvalidCursor,
             match="which this table does not have; check that the cursor is not from another table",
         ):
             to_head(w, str(rscylla.EventID(second.time + 1, second.start_us + SECOND)))

@@ -55,7 +55,7 @@ def test_a_source_that_is_not_found_is_reported_with_its_causes() -> None:
     ("raised", "kind"),
     [
         (rscylla.TableNotFound("keyspace ks has no table t"), rscylla.TableNotFound),
-        (rscylla.MissingLag("x"), rscylla.ConfigError),
+        (rscylla.errors.MissingLag("x"), rscylla.ConfigError),
     ],
 )
 def test_an_error_of_ours_comes_back_from_a_worker(raised: rscylla.RscyllaError, kind: type[Exception]) -> None:
@@ -81,7 +81,7 @@ def test_an_expired_cursor_comes_back_with_its_gap() -> None:
 
 def test_one_that_has_more_to_say_comes_back_as_the_kind_above_it() -> None:
     found = told(PySparkException("rscylla.errors.CursorExpired: the cursor is too old"))
-    assert type(found) is rscylla.CursorError
+    assert type(found) is rscylla.errors.CursorError
     assert str(found) == "the cursor is too old"
     assert type(told(PySparkException("rscylla.errors.NoSuch: text"))) is rscylla.RscyllaError
 

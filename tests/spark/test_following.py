@@ -151,7 +151,7 @@ def test_a_query_whose_table_gets_a_column_ends_and_has_it_after_it_was_started_
         session.execute(f"ALTER TABLE {vnodes}.t ADD late int")
         session.execute(f"INSERT INTO {vnodes}.t (id, late) VALUES (2, 5)")
         with (
-            pytest.raises(rscylla.SchemaChanged, match="has a new column 'late'; start the query again"),
+            pytest.raises(rscylla.errors.SchemaChanged, match="has a new column 'late'; start the query again"),
             rs.spark_errors(),
         ):
             query.awaitTermination(1500)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rscylla import ConfigError, EventID, MissingLag
+from rscylla import ConfigError, EventID
 from rscylla._timeuuid import parse_time
+from rscylla.errors import MissingLag
 from rscylla.spark.sinks.scylla import sink_options
 from rscylla.spark.source.optionnames import INSTEAD, NAMES, SAME, known_as, of_table, renamed
 from rscylla.spark.source.options import Options, duration

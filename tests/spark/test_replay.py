@@ -163,7 +163,7 @@ def test_a_table_that_cannot_take_the_changes_is_refused(session: Any, target: s
     session.execute("CREATE TABLE source.t (id int PRIMARY KEY, v int, s set<int>) WITH cdc = {'enabled': true}")
     session.execute("INSERT INTO source.t (id, v) VALUES (1, 1)")
     session.execute(f"CREATE TABLE copy.t ({target})")
-    with pytest.raises(rscylla.CannotReplicate, match=text):
+    with pytest.raises(rscylla.errors.CannotReplicate, match=text):
         list(both_ways(session, "t"))
 
 
@@ -208,7 +208,7 @@ def test_a_change_that_cannot_be_written_ends_the_task(session: Any, writer_to: 
         session.execute("DROP TABLE copy.t")
         yield batch.slice(100)
 
-    with pytest.raises(rscylla.QueryFailed, match=r"^writing to copy\.t: "):
+    with pytest.raises(rscylla.errors.QueryFailed, match=r"^writing to copy\.t: "):
         list(writer_to(shape)(batches()))
     with pytest.raises(rscylla.TableNotFound, match=r"the target table copy\.t does not exist"):
         list(writer_to(shape)(iter([batch])))
@@ -219,9 +219,9 @@ def test_what_a_frame_cannot_say_is_refused() -> None:
     writer = ArrowChangeWriter(shape, Table("ks", "t", ()))
     change = {"cdc_timestamp": 0, "cdc_ttl": None, "cdc_touched": [], "cdc_deleted": []}
     assert writer.writes({**change, "cdc_operation": "preimage"}, 0) == []
-    with pytest.raises(rscylla.CannotReplicate, match="'delta': 'full'"):
+    with pytest.raises(rscylla.errors.CannotReplicate, match="'delta': 'full'"):
         writer.writes({**change, "cdc_operation": "update"}, 0)
-    with pytest.raises(rscylla.CannotReplicate, match="the operation 'unknown_42'"):
+    with pytest.raises(rscylla.errors.CannotReplicate, match="the operation 'unknown_42'"):
         writer.writes({**change, "cdc_operation": "unknown_42"}, 0)
 
 

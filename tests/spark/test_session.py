@@ -12,8 +12,9 @@ import trustme
 from cassandra.cluster import EXEC_PROFILE_DEFAULT
 
 import rscylla
-from rscylla import AuthenticationFailed, ConfigError, ConnectionFailed
+from rscylla import ConfigError, ConnectionFailed
 from rscylla.embedded import EmbeddedScylla, Tls
+from rscylla.errors import AuthenticationFailed
 from rscylla.spark.loops.windows import _address, read_options
 from rscylla.spark.session.session import close_sessions, session_for
 from rscylla.spark.source.options import Options

@@ -440,7 +440,7 @@ def test_wrong_arguments_are_reported(box: Box, arguments: dict[str, Any], messa
 
 
 def test_a_lag_is_required_and_a_short_one_is_warned_of(box: Box, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(rscylla.MissingLag, match=r"the loop over the windows of k\.t has no StreamLag"):
+    with pytest.raises(rscylla.errors.MissingLag, match=r"the loop over the windows of k\.t has no StreamLag"):
         rs.windows(FakeSpark(), box.stream, box.store, NAME)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING, "rscylla"):
         rs.windows(FakeSpark(), box.stream, box.store, NAME, rscylla.StreamLag(seconds=1))  # type: ignore[arg-type]

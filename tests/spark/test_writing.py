@@ -74,7 +74,7 @@ def test_a_narrower_integer_fits_and_a_null_deletes(
     writer.options(**sink(options, vnodes, "t")).mode("append").save()
     assert [tuple(r) for r in session.execute(f"SELECT * FROM {vnodes}.t")] == [(1, None, "kept")]
     writer = spark.sql("SELECT 2 AS k, 3000000000 AS a").write.format("scylla-cdc")
-    with pytest.raises(rscylla.CannotReplicate, match="value of 'a' that does not fit"), spark_errors():
+    with pytest.raises(rscylla.errors.CannotReplicate, match="value of 'a' that does not fit"), spark_errors():
         writer.options(**sink(options, vnodes, "t")).mode("append").save()
 
 
@@ -155,7 +155,7 @@ def test_a_row_without_its_key_is_refused(session: Any, options: Callable[..., d
     batch = pa.RecordBatch.from_pydict(
         {"k": [None], "a": [1]}, schema=pa.schema([("k", pa.int32()), ("a", pa.int32())])
     )
-    with pytest.raises(rscylla.CannotReplicate, match="no value in the key column 'k'"):
+    with pytest.raises(rscylla.errors.CannotReplicate, match="no value in the key column 'k'"):
         writer.write(iter([batch]))
 
 
@@ -181,7 +181,7 @@ def test_a_null_inside_a_collection_is_refused_and_not_lost(
     writer = source_of(sink(options, vnodes, "t")).writer(from_arrow_schema(schema), overwrite=False)
     row = {"k": 1, "a": value}
     told = f"a null inside a collection of the column 'a', where CQL has none; remove it{hint}$"
-    with pytest.raises(rscylla.CannotReplicate, match=told):
+    with pytest.raises(rscylla.errors.CannotReplicate, match=told):
         writer.write(iter([pa.RecordBatch.from_pylist([row], schema)]))
     assert list(session.execute(f"SELECT * FROM {vnodes}.t")) == []
 
@@ -222,7 +222,7 @@ def test_a_time_in_a_key_has_milliseconds(session: Any, options: Callable[..., d
     schema = pa.schema([("k", pa.timestamp("us", "UTC")), ("a", pa.timestamp("us", "UTC"))])
     writer = source_of(sink(options, vnodes, "t")).writer(from_arrow_schema(schema), overwrite=False)
     writer.write(iter([pa.RecordBatch.from_pydict({"k": [5_000], "a": [7_001]}, schema)]))
-    with pytest.raises(rscylla.CannotReplicate, match=r"microseconds in the key column 'k'.*date_trunc"):
+    with pytest.raises(rscylla.errors.CannotReplicate, match=r"microseconds in the key column 'k'.*date_trunc"):
         writer.write(iter([pa.RecordBatch.from_pydict({"k": [5_001], "a": [7_000]}, schema)]))
     assert [(r.k.microsecond, r.a.microsecond) for r in session.execute(f"SELECT * FROM {vnodes}.t")] == [
         (5_000, 7_000)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
-from rscylla import HeadReached, MissingLag, SimpleEvent, Stop, Stopped
+from rscylla import HeadReached, SimpleEvent, Stop, Stopped
 from rscylla._timeuuid import datetime_of, us_of
 from rscylla.abc import StreamClient, StreamStatus
+from rscylla.errors import MissingLag
 from rscylla.event import Event, Progress
 from rscylla.options import StreamOption, StreamOptions, resolve
 from rscylla.testing import ManualClock

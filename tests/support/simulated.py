@@ -515,7 +515,7 @@ class Simulation:
             rscylla.Consumer(name, on_event, registry=None),
             rscylla.StreamLag(seconds=LAG_US / 1e6),
             end,
-            fate=rscylla.NO_FATE if to_end else rscylla.Fate(0.02, seed=self.dice.randrange(2**32)),
+            fate=rscylla.reflex.NO_FATE if to_end else rscylla.Fate(0.02, seed=self.dice.randrange(2**32)),
             clock=self.clock,
         )
         self.counts["restarts"] += 1
@@ -532,7 +532,7 @@ class Simulation:
     def _count_failure(self, e: rscylla.RunError, *, to_end: bool) -> None:
         if isinstance(e.__cause__, Crash):
             self.counts["crashes"] += 1
-        elif isinstance(e.__cause__, rscylla.FateError):
+        elif isinstance(e.__cause__, rscylla.errors.FateError):
             self.counts["fates"] += 1
         elif e.resumable and not to_end:
             self.counts["failed_runs"] += 1  # the cluster was broken for longer than the source is patient

@@ -26,7 +26,7 @@ from turns import Turns
 from cursorstore import ScyllaCursorStore
 from cursorstore import table as _cql
 from cursorstore.cursors import buffered, scylla
-from rscylla import LeaseLost, QueryTimeout, RscyllaError, Stopped, StreamLag
+from rscylla import QueryTimeout, RscyllaError, Stopped, StreamLag
 from rscylla._slices import TOKENS, slice_at, split_name
 from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
@@ -39,6 +39,7 @@ from rscylla.cdc.log.walk import LogWindow, Probe, Read, Switch, Wait, Width
 from rscylla.cdc.read.follow import Follower
 from rscylla.cdc.read.slices import Part, part_of
 from rscylla.clock import Stop
+from rscylla.errors import LeaseLost
 from rscylla.event import EventID
 from rscylla.options import resolve
 from rscylla.testing import ManualClock

@@ -333,7 +333,7 @@ class LogLife:
         elif isinstance(error, rscylla.CursorExpired):
             self._check_expired(error, self.readings[name].guessed)
             self._happened("told_expired")
-        elif isinstance(error, rscylla.CDCDisabled):
+        elif isinstance(error, rscylla.errors.CDCDisabled):
             self._simulation.claim(self._is_off, f"CDC is on: {error}")
             self._happened("told_off")
         else:

@@ -89,7 +89,7 @@ class Kinds:
 
     def ack(self, name: str) -> Any:
         """Done elsewhere, where keys overtake each other, and events of a key do not."""
-        doing: dict[str, list[tuple[rscylla.Event, rscylla.Ack]]] = {}
+        doing: dict[str, list[tuple[rscylla.Event, rscylla.reflex.Ack]]] = {}
         lock = threading.Lock()
 
         def work(key: str) -> None:
@@ -102,7 +102,7 @@ class Kinds:
                 if doing[key]:
                     self._pool.submit(work, key)
 
-        def begin(event: rscylla.Event, _run: object, done: rscylla.Ack) -> None:
+        def begin(event: rscylla.Event, _run: object, done: rscylla.reflex.Ack) -> None:
             with lock:
                 waiting = doing.setdefault(event.foreign_id, [])
                 waiting.append((event, done))
@@ -135,7 +135,7 @@ class Kinds:
             self._letters,
             retries=1,
             backoff=pauses,
-            park=rscylla.partition_of,
+            park=rscylla.reflex.partition_of,
         )
 
     def concurrent_parked(self, name: str) -> Any:

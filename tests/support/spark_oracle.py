@@ -122,17 +122,17 @@ class ChangeOracle:
     def _struct(self, values: Any) -> dict[str, Any]:
         return {n: plain(values.get(n), self.whole(n)) for n in self._values}
 
-    def _added(self, column: rscylla.ColumnChange | None, name: str) -> Any:
+    def _added(self, column: rscylla.cdc.rows.ColumnChange | None, name: str) -> Any:
         return None if column is None or column.added is None else plain(column.added, self._types[name])
 
-    def _removed(self, column: rscylla.ColumnChange | None, name: str) -> Any:
+    def _removed(self, column: rscylla.cdc.rows.ColumnChange | None, name: str) -> Any:
         if column is None or column.removed is None:
             return None
         if self._types[name].kind == "udt":
             return sorted(map(str, column.removed), key=repr)
         return plain(column.removed, self._types[f"cdc$deleted_elements_{name}"])
 
-    def _range(self, bounds: rscylla.KeyRange) -> dict[str, Any]:
+    def _range(self, bounds: rscylla.cdc.rows.KeyRange) -> dict[str, Any]:
         clustering = [n for n in self._keys if n in ("ck", "cu")]
         found = {}
         for name, bound in (("start", bounds.start), ("end", bounds.end)):

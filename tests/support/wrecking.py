@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rscylla import Bound, ColumnChange
+from rscylla.cdc.rows import Bound, ColumnChange
 
 __all__ = ["PARTS", "wreck", "wreck_event"]
 

@@ -244,7 +244,7 @@ class Demo:
                 if end is None and self._written_until_us is None:
                     raise  # the demo did not request this stop
             except rscylla.RunError as error:
-                if not isinstance(error.__cause__, _Crash | rscylla.FateError):
+                if not isinstance(error.__cause__, _Crash | rscylla.errors.FateError):
                     raise
 
     def _live(self, session: rscylla.Session, end_us: int | None) -> None:

@@ -84,10 +84,10 @@ class Exit:
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     # The first that fits counts: QueryFailed is a SourceError, too.
     (rscylla.ConfigError, Exit.USAGE),
-    (rscylla.CursorError, Exit.CURSOR),
-    (rscylla.MetadataError, Exit.TABLE),
-    (rscylla.QueryFailed, Exit.TABLE),
-    (rscylla.SourceError, Exit.CONNECTION),
+    (rscylla.errors.CursorError, Exit.CURSOR),
+    (rscylla.errors.MetadataError, Exit.TABLE),
+    (rscylla.errors.QueryFailed, Exit.TABLE),
+    (rscylla.errors.SourceError, Exit.CONNECTION),
 )
 
 
@@ -317,7 +317,7 @@ def parse_lag(seconds: float | None, *, command: str) -> timedelta:
         ConfigError: the lag is negative, infinite, or not a number.
     """
     if seconds is None:
-        missing = rscylla.MissingLag()
+        missing = rscylla.errors.MissingLag()
         text = (
             f"{command} needs --lag SECONDS; 30 or more is safe, because rows with timestamps from other clocks "
             "arrive late and a window read too early misses them"

@@ -42,8 +42,8 @@ class Projector:
         lanes = rscylla.group_lanes("orders", stream, cursors, orders.consumer, StreamLag(seconds=30))
 
     A new projection has no active build until its first one is complete. Its consumer may start at the head
-    (``rscylla.bootstrap``): the scan, which begins after the stream was opened, finds all events from before. For the
-    same reason, a lane whose cursor has expired may be reset to the head if a rebuild follows.
+    (``rscylla.reflex.bootstrap``): the scan, which begins after the stream was opened, finds all earlier events. For
+    the same reason, a lane whose cursor has expired may be reset to the head if a rebuild follows.
 
     Args:
         store: Where the events are: for scans, and for events that are missing.

@@ -47,7 +47,7 @@ class LaneFilter(logging.Filter):
     Put it on a handler, so that it sees the records of all loggers, including your own and those of libraries::
 
         handler = logging.StreamHandler()
-        handler.addFilter(rscylla.LaneFilter())
+        handler.addFilter(rscylla.reflex.LaneFilter())
         handler.setFormatter(logging.Formatter("%(levelname)s %(consumer)s %(event_id)s %(message)s"))
 
     A record that already has one of the fields, from ``extra=``, keeps it.

@@ -18,7 +18,6 @@ from rscylla import (
     ConfigError,
     Event,
     Fate,
-    FateError,
     HeadReached,
     Progress,
     RunError,
@@ -29,6 +28,7 @@ from rscylla import (
     StreamToHead,
     aio,
 )
+from rscylla.errors import FateError
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, ScriptedFate
 
 T = TypeVar("T")
@@ -765,7 +765,7 @@ def test_what_only_a_loop_can_drive_is_refused_by_threads_before_anything_is_rea
         rscylla.parallel([spec])
     if kind == "ours":
         with refused:
-            rscylla.best_effort(consumer)
+            rscylla.reflex.best_effort(consumer)
         with refused:
             rscylla.fast_and_sweep(FakeStream(supports_lag=True), bench.store, consumer)
     with pytest.raises(RunError, match=r"run it with rscylla\.aio\.run"):
@@ -783,7 +783,7 @@ def test_patterns_that_wrap_plain_consumers_hand_their_work_to_the_loop() -> Non
 
     async def main() -> None:
         stop, registry = Stop(), CollectorRegistry()
-        consumer = rscylla.best_effort(rscylla.Consumer("billing", aio.on_loop(on_order), registry=registry))
+        consumer = rscylla.reflex.best_effort(rscylla.Consumer("billing", aio.on_loop(on_order), registry=registry))
         spec = Spec(FakeStream(EVENTS), FakeCursorStore(), consumer)
         running = asyncio.create_task(asyncio.to_thread(rscylla.run_forever, spec, stop=stop))
         await until(lambda: got == IDS)

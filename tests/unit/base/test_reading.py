@@ -68,7 +68,7 @@ def test_a_page_that_never_comes_is_an_error_in_our_terms() -> None:
 
 def test_what_is_refused_is_not_asked_again() -> None:
     session = Session(InvalidRequest("no such column"))
-    with pytest.raises(rscylla.QueryFailed, match="no such column"):
+    with pytest.raises(rscylla.errors.QueryFailed, match="no such column"):
         list(read(session))
     assert session.asked == [None, b"1"]
 

@@ -8,11 +8,12 @@ import attrs
 import pytest
 from fakelog import columns_of, integer
 
-from rscylla import CannotReplicate, Operation
+from rscylla import Operation
 from rscylla import _timeuuid as tu
 from rscylla.base.statements import UNSET, ChangeWriter, RowWriter, Write, remaining_ttl
 from rscylla.cdc.log.table import BaseColumn, LoggedTable, Table
 from rscylla.cdc.rows.rows import Cells, Layout
+from rscylla.errors import CannotReplicate
 
 BASE = (
     ("pk", "partition_key", "int"),

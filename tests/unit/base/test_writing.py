@@ -76,7 +76,7 @@ def test_a_refused_write_is_reported_with_the_required_grant() -> None:
     session = Session(Unauthorized("User ann has no MODIFY permission on <table shop.copy>"))
     target = TableWriter(session, consistency="one", clock=rscylla.SystemClock())
     with pytest.raises(
-        rscylla.QueryFailed,
+        rscylla.errors.QueryFailed,
         match=r"copying: the user has no permission .*no MODIFY permission.*; grant MODIFY on the target table",
     ):
         target.apply(WRITES, doing="copying", stop=rscylla.Stop())

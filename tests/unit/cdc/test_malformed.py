@@ -200,7 +200,7 @@ def _reads_values(event: rscylla.Event | None) -> bool:
     [
         (EventTypeError, {"event_type": lambda change: len(change.after)}, {"filter_types": [1]}),
         (FilterError, {}, {"event_filter": _reads_values}),
-        (DeserializationError, {}, {"event_filter": rscylla.metadata_event_filter(json.loads, bool)}),
+        (DeserializationError, {}, {"event_filter": rscylla.reflex.metadata_event_filter(json.loads, bool)}),
     ],
 )
 def test_functions_that_meet_malformed_data_are_not_tried_again(

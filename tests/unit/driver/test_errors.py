@@ -10,6 +10,7 @@ from cassandra import cluster, connection, protocol
 
 import rscylla
 from rscylla.driver.errors import DRIVER_ERRORS, took_too_long, translate
+from rscylla.errors import AuthenticationFailed
 
 NODE = "127.0.0.1:9042"
 
@@ -17,20 +18,20 @@ NODE = "127.0.0.1:9042"
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (cassandra.AuthenticationFailed("no"), rscylla.AuthenticationFailed),
-        (protocol.BadCredentials(0x0100, "Bad credentials", None), rscylla.AuthenticationFailed),
-        (cluster.NoHostAvailable("none", {NODE: cassandra.AuthenticationFailed("no")}), rscylla.AuthenticationFailed),
+        (cassandra.AuthenticationFailed("no"), AuthenticationFailed),
+        (protocol.BadCredentials(0x0100, "Bad credentials", None), AuthenticationFailed),
+        (cluster.NoHostAvailable("none", {NODE: cassandra.AuthenticationFailed("no")}), AuthenticationFailed),
         (cluster.NoHostAvailable("none", {NODE: OSError("refused")}), rscylla.ConnectionFailed),
         (cluster.NoHostAvailable("none", []), rscylla.ConnectionFailed),
         (cassandra.UnresolvableContactPoints({}), rscylla.ConnectionFailed),
         (connection.ConnectionShutdown("closed"), rscylla.ConnectionFailed),
         (ConnectionResetError(104, "reset by peer"), rscylla.ConnectionFailed),
-        (cassandra.Unauthorized("no SELECT permission"), rscylla.QueryFailed),
-        (cassandra.InvalidRequest("unconfigured table t"), rscylla.QueryFailed),
-        (cassandra.ConfigurationException("no such strategy"), rscylla.QueryFailed),
-        (cassandra.FunctionFailure("failed", "ks", "f", []), rscylla.QueryFailed),
-        (protocol.SyntaxException(0x2000, "line 1:7", None), rscylla.QueryFailed),
-        (protocol.NotSupportedError("protocol version 2"), rscylla.QueryFailed),
+        (cassandra.Unauthorized("no SELECT permission"), rscylla.errors.QueryFailed),
+        (cassandra.InvalidRequest("unconfigured table t"), rscylla.errors.QueryFailed),
+        (cassandra.ConfigurationException("no such strategy"), rscylla.errors.QueryFailed),
+        (cassandra.FunctionFailure("failed", "ks", "f", []), rscylla.errors.QueryFailed),
+        (protocol.SyntaxException(0x2000, "line 1:7", None), rscylla.errors.QueryFailed),
+        (protocol.NotSupportedError("protocol version 2"), rscylla.errors.QueryFailed),
         (cassandra.OperationTimedOut(), rscylla.QueryTimeout),
         (cassandra.ReadTimeout("slow"), rscylla.QueryTimeout),
         (cassandra.WriteFailure("failed"), rscylla.QueryTimeout),
@@ -38,8 +39,8 @@ NODE = "127.0.0.1:9042"
         (cassandra.RateLimitReached(op_type=cassandra.OperationType.Read), rscylla.QueryTimeout),
         (protocol.OverloadedErrorMessage(0x1001, "busy", None), rscylla.QueryTimeout),
         (protocol.ServerError(0x0000, "told to fail", None), rscylla.QueryTimeout),
-        (connection.ProtocolError("bad frame"), rscylla.SourceError),
-        (cassandra.DriverException("other"), rscylla.SourceError),
+        (connection.ProtocolError("bad frame"), rscylla.errors.SourceError),
+        (cassandra.DriverException("other"), rscylla.errors.SourceError),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
 )
@@ -53,7 +54,7 @@ def test_each_error_has_its_class(error: Exception, expected: type[rscylla.Rscyl
 
 
 def test_an_error_of_this_library_stays_what_it_is() -> None:
-    error = rscylla.CDCDisabled("ks.t")
+    error = rscylla.errors.CDCDisabled("ks.t")
     assert translate(error, "reading ks.t") is error
 
 
@@ -84,7 +85,7 @@ def test_the_words_of_a_refusal_may_be_left_out() -> None:
 
 def test_a_value_that_reads_like_a_refused_password_is_none() -> None:
     error = cassandra.InvalidRequest("Invalid value 'Bad credentials' for column v")
-    assert type(translate(error, "saving")) is rscylla.QueryFailed
+    assert type(translate(error, "saving")) is rscylla.errors.QueryFailed
 
 
 def test_nodes_without_an_error_are_not_listed_as_failed() -> None:

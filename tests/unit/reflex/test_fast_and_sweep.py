@@ -25,7 +25,6 @@ from rscylla import (
     Event,
     Fate,
     HeadReached,
-    Lanes,
     RunError,
     SimpleEvent,
     Stop,
@@ -34,13 +33,13 @@ from rscylla import (
     StreamToHead,
     StreamUntil,
     fast_and_sweep,
-    fast_lane_name,
     parallel,
     run,
 )
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import CursorRecord
 from rscylla.options import StreamOptions
+from rscylla.reflex import Lanes, fast_lane_name
 from rscylla.reflex.patterns.ledger import Ledger, Verdict
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 

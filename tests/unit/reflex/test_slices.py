@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cursorstore import IntCursorCodec, MemoryCursorStore
-from rscylla import Consumer, Spec, StreamLag, StreamToHead, run, slice_name, slice_of, slice_specs
+from rscylla import Consumer, Spec, StreamLag, StreamToHead, run, slice_name, slice_specs
 from rscylla.abc import StreamFunc
 from rscylla.errors import ConfigError, HeadReached, RunError
 from rscylla.event import Event, SimpleEvent
-from rscylla.reflex import bootstrap, fast_and_sweep
+from rscylla.reflex import bootstrap, fast_and_sweep, slice_of
 from rscylla.testing import FakeCursorStore, FakeStream
 
 

@@ -39,7 +39,7 @@ def test_options_for_single_events_are_refused(option: str) -> None:
 def test_nothing_can_be_wrapped_around_it() -> None:
     consumer = rscylla.windows("columns", lambda window, run: None, registry=CollectorRegistry())
     with pytest.raises(ConfigError, match="whole windows"):
-        rscylla.best_effort(consumer)
+        rscylla.reflex.best_effort(consumer)
     with pytest.raises(ConfigError, match="whole windows"):
         consumer.consume(rscylla.SimpleEvent("e1"), rscylla.Run("columns"))
 

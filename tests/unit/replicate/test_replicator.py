@@ -18,6 +18,7 @@ from rscylla.cdc.log.table import BaseColumn, LoggedTable, Table
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of
 from rscylla.cdc.rows.rows import Layout, LogRows
 from rscylla.driver.pages import Page
+from rscylla.errors import FateError
 from rscylla.event import SimpleEvent
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS
@@ -225,7 +226,7 @@ def test_a_missing_target_is_created_with_create() -> None:
 
 def test_a_target_that_lacks_a_column_is_refused() -> None:
     target = Scylla("b", tables={("copy", "t"): "pk"})
-    with pytest.raises(rscylla.CannotReplicate, match="lacks the column 'v'"):
+    with pytest.raises(rscylla.errors.CannotReplicate, match="lacks the column 'v'"):
         Replicator(Scylla("a", tables=SOURCE), target, "copy").prepare("shop", "t")
 
 
@@ -234,13 +235,13 @@ def test_sessions_that_share_a_node_are_of_one_cluster() -> None:
     source = Scylla("a", "b", tables=tables)
     same = Scylla("b", "c", tables=tables)
     for session in (source, same):
-        with pytest.raises(rscylla.CannotReplicate, match=r"shop\.t cannot be copied to itself"):
+        with pytest.raises(rscylla.errors.CannotReplicate, match=r"shop\.t cannot be copied to itself"):
             Replicator(source, session, "shop").prepare("shop", "t")
         assert Replicator(source, session, "shop", "u").prepare("shop", "t").full_name == "shop.u"
         assert Replicator(source, session, "copy").prepare("shop", "t").full_name == "copy.t"
     bare = Scylla(tables=SOURCE)
     bare.cluster = source.cluster
-    with pytest.raises(rscylla.CannotReplicate):
+    with pytest.raises(rscylla.errors.CannotReplicate):
         Replicator(source, bare, "shop").prepare("shop", "t")
 
 
@@ -254,8 +255,8 @@ def test_changes_are_written_to_the_target_at_the_level_that_is_asked_for() -> N
     source, target = Scylla("a", tables=SOURCE), Scylla("b", tables={("copy", "t"): "pk v"})
     replicator = Replicator(source, target, "copy", consistency="LOCAL_ONE")
     event = an_event(a_layout())
-    with pytest.raises(rscylla.FateError):
-        replicator(event, rscylla.Run("copy", fate=ScriptedFate(at={"before_apply": rscylla.FateError("struck")})))
+    with pytest.raises(FateError):
+        replicator(event, rscylla.Run("copy", fate=ScriptedFate(at={"before_apply": FateError("struck")})))
     assert (target.sent, replicator.applied) == ([], 0)
     for _ in range(2):
         replicator(event, rscylla.Run("copy"))

@@ -168,7 +168,7 @@ def dead_letter(
         counts: Whether an error may be the event's fault; any other error ends the run, and ``run_forever`` retries
             later. Default: all errors except lost connections and errors of ``Fate``, so that an outage of a system
             behind the consumer pauses it and does not drain the stream.
-        park: Returns the key of an event whose later events must not overtake it, such as ``rscylla.partition_of``, or
+        park: Returns the key of an event whose later events must not overtake it, such as ``partition_of``, or
             ``lambda e: e.foreign_id`` for a table without deletes of ranges; None: the event does not wait. A key is
             text, a number, another value whose ``repr`` tells it, or a tuple, list, set, or mapping of such. It is also
             called with the events of letters. *letters* have to be a ``DeadLetterAdmin``, too.

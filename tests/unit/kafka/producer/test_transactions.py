@@ -666,7 +666,7 @@ def test_a_run_commits_its_records_and_its_cursor(kafka: MockKafka, stores: Stor
 class AtTheCursor:
     def tempt(self, point: str = "") -> None:
         if point == "before_set_cursor":
-            raise rscylla.FateError("now")
+            raise rscylla.errors.FateError("now")
 
 
 @pytest.mark.slow
