@@ -23,7 +23,7 @@ import attrs
 
 import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
-from rscylla.abc import Window
+from rscylla.abc import CursorStore, Window
 from rscylla.driver.session import ReadSession, consistency_named
 
 from .shapes import KEYSPACE, LAG
@@ -169,7 +169,7 @@ def events(session: rscylla.Session, table: str, kind: str) -> Tally:
     return counter.tally
 
 
-def in_loop(store: Callable[[rscylla.Session], rscylla.CursorStore]) -> Callable[[rscylla.Session, str, str], Tally]:
+def in_loop(store: Callable[[rscylla.Session], CursorStore]) -> Callable[[rscylla.Session, str, str], Tally]:
     """The loop that users run: ``run`` with a cursor store."""
 
     def read(session: rscylla.Session, table: str, kind: str) -> Tally:
@@ -218,18 +218,18 @@ def in_slices(count: int) -> Callable[[rscylla.Session, str, str], Tally]:
     return read
 
 
-def _run(session: rscylla.Session, table: str, store: rscylla.CursorStore, consumer: Any) -> None:
+def _run(session: rscylla.Session, table: str, store: CursorStore, consumer: Any) -> None:
     stream = rscylla.NewStream(session, KEYSPACE, table)
     with suppress(rscylla.HeadReached):
         rscylla.run(rscylla.Spec(stream, store, consumer, LAG, rscylla.StreamToHead()))
     store.close()
 
 
-def memory(_session: rscylla.Session) -> rscylla.CursorStore:
+def memory(_session: rscylla.Session) -> CursorStore:
     return MemoryCursorStore()
 
 
-def buffered(session: rscylla.Session) -> rscylla.CursorStore:
+def buffered(session: rscylla.Session) -> CursorStore:
     return BufferedCursorStore(ScyllaCursorStore(session, KEYSPACE, create=True))
 
 

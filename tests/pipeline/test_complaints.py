@@ -120,7 +120,7 @@ def test_a_restart_neither_loses_nor_repeats_and_tables_do_not_share_progress(sm
     """In other clients, the start time overrides the saved position, and two tables share a checkpoint."""
     seen: list[tuple[str, int]] = []
 
-    def run(table: str, *options: rscylla.StreamOption, fail_at: int | None = None) -> None:
+    def run(table: str, *options: rscylla.options.StreamOption, fail_at: int | None = None) -> None:
         def consume(event: rscylla.Event, _: rscylla.Fate) -> None:
             if event.key["id"] == fail_at:
                 raise RuntimeError("crash")

@@ -203,7 +203,7 @@ def test_a_start_from_before_the_table_is_not_warned_of(shop: Shop, caplog: pyte
     assert caplog.records == []
 
 
-def progress_of(shop: Shop, client: rscylla.StreamClient, until_us: int) -> str:
+def progress_of(shop: Shop, client: rscylla.abc.StreamClient, until_us: int) -> str:
     """Read until a Progress has reached a time; return it."""
     while True:
         got = client.recv()

@@ -19,7 +19,7 @@ Stream = rscylla.Stream
 
 
 def collect(
-    stream: Stream, after: str = "", *options: rscylla.StreamOption, limit: int | None = None
+    stream: Stream, after: str = "", *options: rscylla.options.StreamOption, limit: int | None = None
 ) -> list[rscylla.Event]:
     """Return the events after *after* up to now, at most *limit*."""
     until = [] if any(isinstance(o, rscylla.StreamUntil | rscylla.StreamToHead) for o in options) else [until_now()]
@@ -177,7 +177,7 @@ def test_a_column_added_while_reading(orders: Stream, session: rscylla.Session, 
 # ---------------------------------------------------------------- bad input: one clear line, and the cursor stays
 
 
-def refused(stream: Stream, *options: rscylla.StreamOption, cursor: str = "") -> rscylla.RunError:
+def refused(stream: Stream, *options: rscylla.options.StreamOption, cursor: str = "") -> rscylla.RunError:
     """Run a consumer that cannot start and return the error; its saved cursor does not change."""
     store = MemoryCursorStore()
     if cursor:
