@@ -14,15 +14,16 @@ import attrs
 
 from .errors import ConfigError
 
-__all__ = ["FAST", "Slice", "slice_at", "slice_named", "slices_text", "split_name"]
+__all__ = ["FAST", "MOST", "Slice", "slice_at", "slice_named", "slices_text"]
 
 TOKENS = 1 << 64
 """How many tokens the ring has; the lowest is ``-TOKENS // 2``."""
 
+MOST = 1_000_000
+"""How many slices there are at most."""
+
 _TAIL = re.compile(r"\[(0|[1-9]\d{0,6})/([1-9]\d{0,6})\]\Z", re.ASCII)
 """The end of the name of a slice. Where names are compared, the number of slices or the consumer is known."""
-
-_NAME = re.compile(r"(.*)\[(\d{1,9})/(\d{1,9})\]", re.DOTALL)
 
 FAST = "[fast]"
 """The end of the name of a fast lane, after that of its consumer or slice."""
@@ -46,7 +47,7 @@ class Slice:
             index, count = given
         except (TypeError, ValueError):
             index = count = -1
-        if type(index) is not int or type(count) is not int or not 0 <= index < count <= 1_000_000:
+        if type(index) is not int or type(count) is not int or not 0 <= index < count <= MOST:
             raise ConfigError(f"slice must be (m, n), two ints with 0 <= m < n, not {given!r}")
         return cls(index, count)
 
@@ -124,19 +125,6 @@ def slice_named(name: str, counts: Collection[int]) -> Slice | None:
         if index < count > 1 and count in counts:
             return Slice(index, count)
     return Slice(0, 1) if 1 in counts else None
-
-
-def split_name(name: str) -> tuple[str, Slice] | None:
-    """Return the consumer and slice that *name* is of, None if it is of a whole consumer.
-
-    >>> split_name("billing[0/4]"), split_name("billing")
-    (('billing', Slice(index=0, count=4)), None)
-    """
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    index, count = int(match[2]), int(match[3])
-    return (match[1], Slice(index, count)) if index < count and count > 1 else None
 
 
 def slices_text(indexes: Collection[int]) -> str:

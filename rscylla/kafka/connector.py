@@ -37,13 +37,14 @@ from ..service import Group, Restarts, Service
 from .config.client import producer_config
 from .config.keystores import scylla_context
 from .config.properties import Properties
+from .cursors.positions import lane_names
 from .cursors.scylla import Stores, closed
 from .cursors.store import KafkaCursorStore
 from .heartbeats import Heartbeats
 from .letters import letter_of
 from .producer.publisher import KafkaPublisher
 from .producer.topics import Topics, is_topic
-from .snapshots.snapshot import Mode, Snapshots, lane_names, snapshot_name
+from .snapshots.snapshot import Mode, Snapshots, snapshot_name
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -96,7 +97,7 @@ def cursors_in_kafka(
         producer_config(properties)[0] if config is None else config,
         properties.text("rscylla.store.topic"),
         interval=timedelta(milliseconds=properties.number("transaction.boundary.interval.ms")),
-        together=lane_names,
+        together=partial(lane_names, properties.text("topic.prefix")),
         **options,
     )
 
@@ -410,7 +411,7 @@ class Connector:
         kept = self._stores.scylla(key[0])
         try:
             take_along(kept, name, stream.key_slice, from_whole=False)
-            for each in (snapshot_name(name), name):
+            for each in (snapshot_name(name, stream.key_slice), name):
                 record = kept.find_cursor(each)
                 if record is not None and record.cursor:
                     log.info("%s continues in exactly-once mode where its cursor in ScyllaDB is", each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, Unpack
 
-from .._slices import Slice, split_name
+from .._slices import MOST, Slice, slice_named
 from ..abc import Consumer, CursorStore, StreamFunc
 from ..errors import ConfigError
 from ..options import StreamOption
@@ -39,8 +39,8 @@ def slice_of(name: str) -> tuple[str, int, int]:
     >>> slice_of("billing[0/4]"), slice_of("billing")
     (('billing', 0, 4), ('billing', 0, 1))
     """
-    found = split_name(name)
-    return (name, 0, 1) if found is None else (found[0], found[1].index, found[1].count)
+    part = slice_named(name, range(1, MOST + 1)) or Slice(0, 1)
+    return part.whole(name) or name, part.index, part.count
 
 
 def slice_specs(

@@ -27,7 +27,7 @@ from cursorstore import ScyllaCursorStore
 from cursorstore import table as _cql
 from cursorstore.cursors import buffered, scylla
 from rscylla import QueryTimeout, RscyllaError, Stopped, StreamLag
-from rscylla._slices import TOKENS, slice_at, split_name
+from rscylla._slices import TOKENS, Slice, slice_at
 from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
 from rscylla.abc import flush_cursor
@@ -249,9 +249,7 @@ class Lane:
         self._turns: Turns = self._simulation.turns
         self._log: KeyLog = self._simulation.log
         self._ended = ended
-        split = split_name(name)
-        assert split is not None
-        self.key_slice = split[1]
+        self.key_slice = Slice.of(spec.key_slice)
         self.fence = process.membership.fence_of(name)
         self._pace = self._simulation.dice.choice([0, 0, 0.05, 1.0])
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla._slices import Slice, slice_at, slice_named, split_name
+from rscylla import slice_of
+from rscylla._slices import Slice, slice_at, slice_named
 from rscylla.abc import CursorRecord
 from rscylla.errors import ConfigError
 
@@ -68,8 +69,8 @@ def test_an_invalid_slice_is_refused(given_: object) -> None:
 def test_names_of_slices() -> None:
     assert [Slice(i, 3).name("a[b]") for i in range(3)] == ["a[b][0/3]", "a[b][1/3]", "a[b][2/3]"]
     assert Slice(0, 1).name("a") == "a"
-    assert split_name("a[b][1/3]") == ("a[b]", Slice(1, 3))
-    assert [split_name(n) for n in ("a", "a[3/3]", "a[0/1]", "a[b/c]", "a[1/3] ")] == [None] * 5
+    assert slice_of("a[b][1/3]") == ("a[b]", 1, 3)
+    assert all(slice_of(n) == (n, 0, 1) for n in ("a", "a[3/3]", "a[0/1]", "a[b/c]", "a[1/3] "))
 
 
 NAMES = st.one_of(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Self, cast
 
 import attrs
 
 from ... import _timeuuid as tu
-from ..._slices import split_name
+from ..._slices import Slice
 from ...abc import CursorAdmin, CursorRecord, CursorStore
 from ...errors import ConfigError, InvalidCursor
 from ...event import EventID
@@ -34,26 +35,33 @@ INITIAL, INCREMENTAL = 0, 1
 _SUFFIX: Final = "/snapshot"
 
 
-def snapshot_name(consumer: str) -> str:
-    """Return the name under which the progress of a snapshot of *consumer* is kept.
+def snapshot_name(consumer: str, key_slice: tuple[int, int]) -> str:
+    """Return the name under which the progress of a snapshot of *consumer*, which reads *key_slice*, is kept.
 
-    >>> snapshot_name("demo.shop.orders"), snapshot_name("demo.shop.orders[1/4]")
-    ('demo.shop.orders/snapshot', 'demo.shop.orders/snapshot[1/4]')
+    >>> snapshot_name("demo.shop.orders[1/4]", (1, 4)), snapshot_name("orders[1/4]", (0, 1))
+    ('demo.shop.orders/snapshot[1/4]', 'orders[1/4]/snapshot')
     """
-    found = split_name(consumer)
-    return f"{consumer}{_SUFFIX}" if found is None else found[1].name(f"{found[0]}{_SUFFIX}")
+    part = Slice.of(key_slice)
+    whole = part.whole(consumer)
+    return f"{consumer}{_SUFFIX}" if whole is None else part.name(f"{whole}{_SUFFIX}")
 
 
-def lane_names(consumer: str) -> tuple[str, str]:
-    """Return the names of both cursors of a lane, that of changes and that of snapshots, given either of them.
+def lane_names(prefix: str, consumer: str) -> tuple[str, ...]:
+    """Return the names of both cursors of a connector's lane, that of changes and that of snapshots, given one of them.
 
-    >>> lane_names("demo.shop.orders[1/4]") == lane_names("demo.shop.orders/snapshot[1/4]")
+    A consumer that is none of *prefix*, ``topic.prefix``, is alone. What follows that names a table and nothing else.
+
+    >>> lane_names("demo", "demo.shop.orders[1/4]") == lane_names("demo", "demo.shop.orders/snapshot[1/4]")
     True
+    >>> lane_names("demo", "orders[1/4]")
+    ('orders[1/4]',)
     """
-    found = split_name(consumer)
-    base = (consumer if found is None else found[0]).removesuffix(_SUFFIX)
-    name = base if found is None else found[1].name(base)
-    return name, snapshot_name(name)
+    match = re.match(rf"{re.escape(prefix)}\.\w+\.\w+", consumer, re.ASCII)
+    for base in (match[0], f"{match[0]}{_SUFFIX}") if match else ():
+        part = Slice.named(consumer, base)
+        if match and part is not None:
+            return part.name(match[0]), part.name(f"{match[0]}{_SUFFIX}")
+    return (consumer,)
 
 
 @attrs.frozen

@@ -51,13 +51,12 @@ from ..cursors.positions import (
     Position,
     admin_of,
     beginning,
-    lane_names,
     position_of,
     snapshot_name,
 )
 from .beside import Accompanied, Fresh, FreshJoint, RowMessage, Turns
 
-__all__ = ["MODES", "Mode", "Position", "Snapshot", "Snapshots", "lane_names", "request", "snapshot_name"]
+__all__ = ["MODES", "Mode", "Position", "Snapshot", "Snapshots", "request", "snapshot_name"]
 
 log = logging.getLogger("rscylla.kafka")
 
@@ -394,7 +393,7 @@ class Snapshots:
         """
         if self.mode == "never":
             return True
-        admin, name = admin_of(store), snapshot_name(consumer)
+        admin, name = admin_of(store), snapshot_name(consumer, stream.key_slice)
         saved, position = admin.find_cursor(consumer), position_of(admin.find_cursor(name))
         is_open = position is not None and position.kind == INITIAL and not position.is_done
         is_kept = self.mode != "when_needed" or saved is None or not self._is_lost(stream, saved.cursor)
@@ -417,7 +416,7 @@ class Snapshots:
         Raises:
             RunError: as ``run_forever``.
         """
-        admin, name = admin_of(store), snapshot_name(consumer)
+        admin, name = admin_of(store), snapshot_name(consumer, stream.key_slice)
         clock = stream.clock
         while not stop.is_set():
             position = position_of(admin.find_cursor(name))
@@ -446,7 +445,7 @@ class Snapshots:
 
     def _spec(self, stream: Stream, store: CursorStore, consumer: str, publisher: Publisher) -> Spec:
         messages = DebeziumMessages(self.properties, clock=stream.clock)
-        told, source, name = self.on_progress, str(stream), snapshot_name(consumer)
+        told, source, name = self.on_progress, str(stream), snapshot_name(consumer, stream.key_slice)
         source = slice_name(source, *stream.key_slice)
         done = meters_for(self.options.get("registry")).snapshot_done.labels(name)
 
@@ -503,10 +502,10 @@ def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -
     """
     admin = admin_of(store)
     of_it = [(r.consumer, part) for r in admin.list_cursors() if (part := r.slice_of(consumer)) is not None]
-    working = [name for name, part in of_it if part[1] > 1] or [name for name, _ in of_it]
+    working = [each for each in of_it if each[1][1] > 1] or of_it
     if not working:
         raise ConfigError(f"the consumer {consumer!r} has no cursor yet, so there is nobody to ask; check its name")
-    wanted = [snapshot_name(name) for name in working]
+    wanted = [snapshot_name(name, part) for name, part in working]
     for name in wanted:
         position = position_of(admin.find_cursor(name))
         if position is not None and position.kind == INITIAL and not position.is_done:

@@ -41,10 +41,8 @@ class _Slice:
     @property
     def reads(self) -> Iterator[str]:
         """What its lanes read: their names without that of the slice, and the table. In each slice the same."""
-        part = Slice(self.index, self.count).name("")
-        for worker in self.workers:
-            consumer, _, lane = worker.name.rpartition(part) if part else (worker.name, "", "")
-            yield f"{consumer}{lane} of {worker.spec.source}" if worker.spec.source else consumer + lane
+        for spec in (worker.spec for worker in self.workers):
+            yield f"{spec.part_of} of {spec.source}" if spec.source else spec.part_of
 
     @property
     def alive(self) -> bool:

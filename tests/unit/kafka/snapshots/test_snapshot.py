@@ -12,13 +12,14 @@ from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla._slices import split_name
-from rscylla.abc import Message, PublishDone
+from rscylla.abc import CursorRecord, Message, PublishDone
 from rscylla.driver.session import ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, InvalidCursor, PublishRejected, RunError
+from rscylla.kafka.cursors.positions import lane_names
 from rscylla.kafka.snapshots.snapshot import Mode, Position, Snapshots, request, snapshot_name
 from rscylla.publish import DebeziumMessages, publishing
+from rscylla.reflex import slice_name
 from rscylla.testing import ManualClock
 
 CONSUMER = "demo.ks.t"
@@ -91,10 +92,9 @@ class Bench:
     def snapshots(self, mode: Mode = "initial", **more: Any) -> Snapshots:
         return Snapshots(PROPERTIES, self.sink, mode, LAG, **more)
 
-    def take(self, mode: Mode = "initial", consumer: str = CONSUMER, **more: Any) -> bool:
-        found = split_name(consumer)
-        stream = self.stream() if found is None else self.stream().sliced(found[1].index, found[1].count)
-        return self.snapshots(mode, **more).before(stream, self.store, consumer, self.stop)
+    def take(self, mode: Mode = "initial", *, part: tuple[int, int] = (0, 1), **more: Any) -> bool:
+        stream = self.stream().sliced(*part)
+        return self.snapshots(mode, **more).before(stream, self.store, slice_name(CONSUMER, *part), self.stop)
 
     def follow(self) -> None:
         """Publish the changes up to now."""
@@ -201,7 +201,7 @@ def test_slices_have_the_rows_of_their_keys(bench: Bench) -> None:
     parts = []
     for index in range(3):
         bench.sink = Sink()
-        bench.take(consumer=f"{CONSUMER}[{index}/3]")
+        bench.take(part=(index, 3))
         parts.append({value["after"]["pk"] for value in bench.sink.rows})
     assert all(parts)
     assert sorted(pk for part in parts for pk in part) == list(range(60))
@@ -246,7 +246,7 @@ def test_rows_have_the_time_of_the_slowest_clock(skew_s: int) -> None:
 def test_progress_of_a_slice_says_so(bench: Bench) -> None:
     bench.table()
     told: list[str] = []
-    bench.take(consumer=f"{CONSUMER}[1/2]", on_progress=lambda name, *_: told.append(name))
+    bench.take(part=(1, 2), on_progress=lambda name, *_: told.append(name))
     assert set(told) == {"ks.t[1/2]"}
 
 
@@ -415,7 +415,7 @@ def test_rows_on_request_come_beside_changes(bench: Bench) -> None:
     bench.store.set_cursor(CONSUMER, bench.stream().cursor_at())
     bench.follow()
     bench.sink.records.clear()
-    assert request(bench.stream(), bench.store, CONSUMER, reason="a new consumer") == [snapshot_name(CONSUMER)]
+    assert request(bench.stream(), bench.store, CONSUMER, reason="a new consumer") == [snapshot_name(CONSUMER, (0, 1))]
 
     def until_idle(seconds: float) -> None:
         if seconds == 5:
@@ -565,6 +565,40 @@ def test_positions_rise_with_the_tokens() -> None:
 
 def test_a_cursor_of_changes_is_no_position(bench: Bench) -> None:
     bench.table()
-    bench.store.set_cursor(snapshot_name(CONSUMER), bench.stream().cursor_at())
+    bench.store.set_cursor(snapshot_name(CONSUMER, (0, 1)), bench.stream().cursor_at())
     with pytest.raises((InvalidCursor, RunError), match="is not that of a snapshot; check the name"):
         bench.take()
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("consumer", ["orders[1/4]", "orders/snapshot", "orders/snapshot[0/2]", "[0/4]", CONSUMER])
+def test_whatever_a_consumer_is_named_its_snapshot_is_of_its_slice(consumer: str) -> None:
+    for part in ((0, 1), (1, 4), (0, 2)):
+        name = snapshot_name(slice_name(consumer, *part), part)
+        assert CursorRecord(name, "").slice_of(f"{consumer}/snapshot") == part
+
+
+@pytest.mark.parametrize("prefix", ["demo", "demo.eu", "demo[0/4]", "a/snapshot", "a+"])
+@pytest.mark.parametrize("part", [(0, 1), (1, 4)])
+def test_both_cursors_of_a_lane_are_found_by_either(prefix: str, part: tuple[int, int]) -> None:
+    name = slice_name(f"{prefix}.ks.t", *part)
+    lane = name, snapshot_name(name, part)
+    assert [lane_names(prefix, each) for each in lane] == [lane, lane]
+
+
+@pytest.mark.parametrize("other", ["demo.ks", "demo.ks.t[4/4]", "demo.ks.t/snapshots", "demo.ks.t.u", "xdemo.ks.t", ""])
+def test_a_consumer_that_is_no_lane_of_the_connector_is_alone(other: str) -> None:
+    assert lane_names("demo", other) == (other,)
+
+
+def test_a_consumer_that_is_named_like_a_slice_asks_for_a_snapshot_of_its_own(bench: Bench) -> None:
+    bench.table()
+    odd = "orders[1/4]"
+    bench.store.set_cursor(odd, bench.stream().cursor_at())
+    assert request(bench.stream(), bench.store, odd, reason="a new consumer") == [f"{odd}/snapshot"]
+    assert [CursorRecord(record.consumer, "").slice_of("orders/snapshot") for record in bench.store.list_cursors()] == [
+        None,
+        None,
+    ]
