@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla import slice_of
 from rscylla._slices import Slice, slice_at, slice_named
 from rscylla.abc import CursorRecord
 from rscylla.errors import ConfigError
+from rscylla.reflex import slice_of
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 TOKENS = st.one_of(st.integers(LOWEST, HIGHEST), st.sampled_from([LOWEST, LOWEST + 1, -1, 0, 1, HIGHEST - 1, HIGHEST]))
