@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import urllib.request
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from waiting import eventually
 
 import rscylla
-from rscylla.cli.demo import web as demo_web
 from rscylla.cli.demo.check import Checker, Verdict
 from rscylla.cli.demo.demo import conclude
 from rscylla.cli.demo.run import Demo, DemoPlan
@@ -190,48 +186,3 @@ def test_interrupted_demo_ends_with_130(start: Callable[..., Process]) -> None:
     assert "progress" in json.loads(demo.line())
     assert demo.end(signal.SIGINT) == 130
     assert not any("Traceback" in line or line.startswith("error:") for line in demo.err)
-
-
-@pytest.mark.parametrize("display", [None, "DISPLAY", "WAYLAND_DISPLAY"])
-def test_the_page_is_opened_where_there_is_a_display(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], display: str | None
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(demo_web.webbrowser, "open", opened.append)
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    if display is not None:
-        monkeypatch.setenv(display, ":0")
-    demo_web._show("http://127.0.0.1:9100/", as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"url": "http://127.0.0.1:9100/"}
-    assert opened == (["http://127.0.0.1:9100/"] if display else [])
-
-
-NO_DISPLAY = "import os; os.environ.pop('DISPLAY', None); os.environ.pop('WAYLAND_DISPLAY', None)"
-
-
-@pytest.mark.slow
-def test_the_page_of_the_demo_shows_processes_that_share_the_slices(start: Callable[..., Process]) -> None:
-    demo = start("demo", "--web", "--json", "--seed", "3", before=NO_DISPLAY)
-    url = json.loads(demo.line())["url"]
-
-    def shared() -> Any:
-        with urllib.request.urlopen(f"{url}status", timeout=60) as answer:
-            found = json.loads(answer.read())
-        held = [len(member["slices"]) for member in found["group"]["members"]]
-        return found if held == [8, 8, 8] and all(one["events"] for one in found["consumers"]) else None
-
-    found = eventually(shared)
-    assert {member["member"] for member in found["group"]["members"]} == {"lisbon", "stockholm", "porto"}
-    assert [one["consumer"] for one in found["consumers"]] == ["billing", "audit"]
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        assert b"<title>rscylla" in answer.read()
-    assert demo.end(signal.SIGINT) == 0
-    assert not any("Traceback" in line or line.startswith("error:") for line in demo.err)
-
-
-@pytest.mark.slow
-def test_the_demo_ends_the_page_after_the_given_time(start: Callable[..., Process]) -> None:
-    demo = start("demo", "--web", "--seconds", "1", before=NO_DISPLAY)
-    assert demo.line().startswith("http://127.0.0.1:")
-    assert demo.end() == 0

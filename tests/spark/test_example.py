@@ -1,4 +1,4 @@
-"""The example and the demo do what they say, on a few orders."""
+"""The examples of Spark do what they say, on a few orders."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rscylla
-from rscylla.cli.app import run
-from rscylla.spark import ParquetTable
+from rscylla.spark import ParquetTable, check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark_pipeline" / "__main__.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLE = EXAMPLES / "spark_pipeline" / "__main__.py"
+ORDERS = EXAMPLES / "spark_orders.py"
 
 
 def example() -> Any:
@@ -48,9 +49,8 @@ def test_the_example_makes_tables_and_a_picture(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.timeout(1800)
-def test_the_demo_ends_with_the_same_table_on_both_sides(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "from rscylla.cli import main; main()"]
-    command = [*program, "demo", "--spark", "--events", "100", "--seed", "1", "--json"]
+def test_the_orders_end_with_the_same_table_on_both_sides(tmp_path: Path) -> None:
+    command = [sys.executable, str(ORDERS), "--events", "100", "--seed", "1", "--json"]
     # Not from the directory of the sources: Spark is to find the data source where the user is, too.
     done = subprocess.run(command, capture_output=True, text=True, timeout=1700, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -62,7 +62,7 @@ def test_the_demo_ends_with_the_same_table_on_both_sides(tmp_path: Path) -> None
     assert all("progress" in json.loads(line) for line in done.stdout.splitlines()[:-1])
 
 
-def test_the_demo_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_spark_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert run(["demo", "--spark"]) == 2
-    assert "Spark needs the package pyarrow: pip install 'rscylla[spark]'" in capsys.readouterr().err
+    with pytest.raises(rscylla.ConfigError, match=r"Spark needs the package pyarrow: pip install 'rscylla\[spark\]'"):
+        check_spark()

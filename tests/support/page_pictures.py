@@ -1,4 +1,4 @@
-"""Makes page-light.png and page-dark.png of the page that ``rscylla demo --web`` shows: page_pictures.py docs.
+"""Makes page-light.png and page-dark.png of the page that ``examples/group_page.py`` shows: page_pictures.py docs.
 
 It needs what the tox environment "web" has. It takes two minutes, so that the pictures show a process that died, and a
 new generation.
@@ -14,18 +14,18 @@ from pathlib import Path
 
 from browsing import MISSING, chromium, opening
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "group_page.py"
 PATIENCE_MS = 115_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Take pictures of the page of the demo.")
+    parser = argparse.ArgumentParser(description="Take pictures of the page of a group.")
     parser.add_argument("directory", type=Path)
     directory: Path = parser.parse_args().directory
     executable = chromium()
     if executable is None:
         sys.exit(MISSING)
-    program = "from rscylla.cli import main; main()"
-    command = [sys.executable, "-c", program, "demo", "--web", "--json", "--seed", "7", "--seconds", "300"]
+    command = [sys.executable, str(EXAMPLE), "--json", "--seed", "7", "--seconds", "300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo, opening(executable) as open_page:
         assert demo.stdout is not None
         url = json.loads(demo.stdout.readline())["url"]

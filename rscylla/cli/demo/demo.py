@@ -42,20 +42,6 @@ def demo(
             help="Repeat the writes and failures of this seed. Default: a random seed.",
         ),
     ] = None,
-    spark: Annotated[
-        bool, typer.Option("--spark", help="Show Spark keeping a table up to date instead. Requires rscylla[spark].")
-    ] = False,
-    web: Annotated[
-        bool, typer.Option("--web", help="Show a group of processes on a web page instead, until Ctrl-C.")
-    ] = False,
-    seconds: Annotated[
-        int | None,
-        typer.Option(parser=number(int, least=1), metavar="S", show_default=False, help="End --web after S seconds."),
-    ] = None,
-    port: Annotated[
-        int,
-        typer.Option(parser=number(int, least=0, most=65_535), metavar="P", help="Port of --web; 0: any free port."),
-    ] = 0,
     as_json: JsonOutput = False,
 ) -> None:
     """Show that no change is lost while a consumer keeps crashing.
@@ -64,16 +50,6 @@ def demo(
     then (fate) and crashes without saving its cursor. Halfway, a node joins, which starts a new CDC generation. The
     exit code is 0 only if every change was delivered, and the changes of each order were delivered in sequence.
     """
-    if spark:
-        from .spark import demo_spark
-
-        _quieten()
-        raise typer.Exit(demo_spark(events, seed, as_json=as_json))
-    if web:
-        from .web import demo_web
-
-        _quieten()
-        raise typer.Exit(demo_web(seed, seconds, port, as_json=as_json))
     from rscylla.embedded import EmbeddedScyllaProcess  # imports packages that other commands do not need
 
     plan = DemoPlan(events=events, seed=random.SystemRandom().getrandbits(31) if seed is None else seed)

@@ -1,15 +1,20 @@
-"""``rscylla demo --web``: a group of processes on one machine, and the page that shows it.
+"""A group of processes on one machine, and the page that shows it; on an embedded server.
 
-Run as a module, this is one of the other processes of the group. It ends when its standard input does, so none of them
-outlives the demo.
+    python examples/group_page.py
+
+With ``--member`` this is one of the other processes of the group. It ends when its standard input does, so none of
+them outlives the first.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -17,19 +22,10 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore, ScyllaDeadLetters, ScyllaMembership
-
-from ..shared.common import quiet_logs, stopping
-from ..shared.output import json_line
-from ..shared.standard import write
-
-if TYPE_CHECKING:
-    from rscylla.embedded import EmbeddedScyllaProcess
-
-__all__ = ["demo_web"]
+from rscylla.embedded import EmbeddedScyllaProcess
 
 KEYSPACE, TABLE, GROUP = "shop", "orders", "orders"
 
@@ -50,17 +46,14 @@ _ACT_S, _AWAY_S, _NODES = 25.0, 12.0, 5
 """Every so often something happens: a process dies, for so long, or a node joins, up to so many."""
 
 
-def demo_web(seed: int | None, seconds: int | None, port: int, *, as_json: bool) -> int:
-    """Run the demo until a signal arrives, or for *seconds*, and return the exit code.
+def show_group(seed: int | None, seconds: int | None, port: int, stop: rscylla.Stop, *, as_json: bool) -> None:
+    """Run the group until *stop* is set, or for *seconds*.
 
     Raises:
-        RscyllaError: the port is in use, or a thread of the demo failed.
+        RscyllaError: the port is in use, or a thread failed.
     """
-    from rscylla.embedded import EmbeddedScyllaProcess  # imports packages that other commands do not need
-
     seed = random.SystemRandom().getrandbits(31) if seed is None else seed
     with (
-        stopping() as stop,
         EmbeddedScyllaProcess(seed=seed) as scylla,
         _connected(scylla) as session,
         ExitStack() as stack,
@@ -73,7 +66,7 @@ def demo_web(seed: int | None, seconds: int | None, port: int, *, as_json: bool)
         failures: list[BaseException] = []
         stack.callback(stop.set)  # so that no thread outlives the session
         threads = [
-            threading.Thread(target=_guarded, args=(work, stop, failures), name=f"rscylla-demo-{name}", daemon=True)
+            threading.Thread(target=_guarded, args=(work, stop, failures), name=name, daemon=True)
             for name, work in (
                 ("writer", lambda: _write(session, random.Random(seed), stop)),
                 ("events", lambda: _act(scylla, others, stop)),
@@ -88,23 +81,22 @@ def demo_web(seed: int | None, seconds: int | None, port: int, *, as_json: bool)
             thread.join(10.0)
     if failures:
         raise failures[0]
-    return 0
 
 
 def _show(url: str, *, as_json: bool) -> None:
     """Print *url*, and open it if there is a display."""
-    write(json_line({"url": url}) if as_json else f"{url}  (Ctrl-C ends the demo)")
+    print(json.dumps({"url": url}) if as_json else f"{url}  (Ctrl-C ends it)", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(url)
 
 
 def _guarded(work: Callable[[], None], stop: rscylla.Stop, failures: list[BaseException]) -> None:
-    """Run *work*. Keep its error, and end the demo."""
+    """Run *work*. Keep its error, and end all."""
     try:
         work()
     except rscylla.Stopped:
         return
-    except BaseException as error:  # noqa: BLE001 - raised by demo_web
+    except BaseException as error:  # noqa: BLE001 - raised by show_group
         if not stop.is_set():
             failures.append(error)
         stop.set()
@@ -175,7 +167,7 @@ class _Others:
     def start(self, name: str) -> None:
         with self._lock:
             if not self._closed:
-                command = [sys.executable, "-m", __name__, *self._where, name]
+                command = [sys.executable, __file__, "--member", *self._where, name]
                 self._processes[name] = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
@@ -206,7 +198,6 @@ class _Others:
 
 def _member(host: str, port: str, owner: str) -> None:
     """Be a member of the group until standard input ends."""
-    quiet_logs(logging.ERROR)
     with _session(host, int(port)) as session, _service(session, owner, None):
         sys.stdin.read()
 
@@ -248,5 +239,28 @@ def _act(scylla: EmbeddedScyllaProcess, others: _Others, stop: rscylla.Stop) -> 
         others.start(name)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Show a group of processes on a web page, until Ctrl-C.")
+    parser.add_argument("--port", type=int, default=0, help="port of the page; 0: any free port")
+    parser.add_argument("--seconds", type=int, help="end after so many seconds")
+    parser.add_argument("--seed", type=int, help="write the orders of this seed; default: a random one")
+    parser.add_argument("--json", action="store_true", help="say the address as JSON")
+    parser.add_argument("--member", nargs=3, metavar=("HOST", "PORT", "NAME"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    # Nodes join and processes die on purpose, and a short lag is safe here.
+    logging.getLogger("rscylla").setLevel(logging.ERROR)
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+    if arguments.member:
+        _member(*arguments.member)
+        return
+    stop = rscylla.Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        show_group(arguments.seed, arguments.seconds, arguments.port, stop, as_json=arguments.json)
+    except rscylla.RscyllaError as error:
+        sys.exit(f"error: {error}")
+
+
 if __name__ == "__main__":
-    _member(*sys.argv[1:])
+    main()

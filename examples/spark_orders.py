@@ -1,13 +1,21 @@
-"""``rscylla demo --spark``: Spark keeps a table up to date with a table of Scylla, and shows the progress."""
+"""Spark keeps a table of Parquet files up to date with a table of an embedded Scylla, and compares the two.
+
+    python examples/spark_orders.py
+
+Orders are written for ten seconds, and halfway a node joins, which starts a new generation of streams.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import logging
 import random
+import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +23,11 @@ import attrs
 
 import rscylla
 from cursorstore import ScyllaCursorStore
-
-from ..shared.common import Exit, stopping
-from ..shared.output import json_line
-from ..shared.standard import say, write
+from rscylla.embedded import EmbeddedScyllaProcess
+from rscylla.spark import ParquetTable, check_spark, local_spark, spark_errors, windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from rscylla.embedded import EmbeddedScyllaProcess
-
-__all__ = ["demo_spark"]
 
 KEYSPACE, TABLE, CONSUMER = "shop", "orders", "lake"
 
@@ -45,7 +47,7 @@ _TIME_LIMIT_S = 600.0
 
 @attrs.define
 class Progress:
-    """How far the demo is. Written by its threads, read by the one that shows it."""
+    """How far it is. Written by the threads that work, read by the one that shows it."""
 
     events: int
     phase: str = "starting Spark"
@@ -61,23 +63,19 @@ class Progress:
         return attrs.asdict(self, filter=lambda a, _: a.name not in ("events", "phase"))
 
 
-def demo_spark(events: int, seed: int | None, *, as_json: bool) -> int:
-    """Run the demo and return the exit code.
+def keep_table(events: int, seed: int | None, stop: rscylla.Stop, *, as_json: bool) -> bool:
+    """Write, follow, and compare; return whether the tables are equal.
 
     Raises:
         ConfigError: pyspark or Java is missing.
         Stopped: a signal arrived.
         RscyllaError: it took too long, or Spark failed.
     """
-    from rscylla.spark import check_spark
-
     check_spark()
-    from rscylla.embedded import EmbeddedScyllaProcess
-
     seed = random.SystemRandom().getrandbits(31) if seed is None else seed
     progress = Progress(events)
-    with stopping() as stop, EmbeddedScyllaProcess(seed=seed) as scylla:
-        _shown(lambda: _Work(scylla, progress, seed, stop).run(), progress, as_json=as_json)
+    with EmbeddedScyllaProcess(seed=seed) as scylla:
+        _shown(_Work(scylla, progress, seed, stop).run, progress, as_json=as_json)
     stop.check()
     return _conclude(progress, seed, as_json=as_json)
 
@@ -98,8 +96,6 @@ class _Work:
         self._failures: list[BaseException] = []
 
     def run(self) -> None:
-        from rscylla.spark import local_spark, spark_errors
-
         progress = self._progress
         session = rscylla.connect(self._scylla.contact_points, port=self._scylla.port)
         session.use_client_timestamp = False  # the server stamps writes, so none can arrive behind the reader
@@ -108,10 +104,10 @@ class _Work:
                 session.execute(cql)
             with (
                 spark_errors(),
-                local_spark("rscylla-demo") as spark,
-                tempfile.TemporaryDirectory(prefix="rscylla-demo-") as directory,
+                local_spark("orders") as spark,
+                tempfile.TemporaryDirectory(prefix="orders-") as directory,
             ):
-                writer = threading.Thread(target=self._write, args=(session,), name="rscylla-demo-writer", daemon=True)
+                writer = threading.Thread(target=self._write, args=(session,), name="writer", daemon=True)
                 writer.start()
                 table = self._follow(spark, session, f"{directory}/orders")
                 writer.join()
@@ -128,7 +124,7 @@ class _Work:
     def _write(self, session: rscylla.Session) -> None:
         try:
             self._write_all(session)
-        except BaseException as e:  # noqa: BLE001 - raised by the thread that runs the demo
+        except BaseException as e:  # noqa: BLE001 - raised by the thread that follows
             self._failures.append(e)
         finally:
             self._written.set()
@@ -164,8 +160,6 @@ class _Work:
 
     def _follow(self, spark: SparkSession, session: rscylla.Session, path: str) -> Any:
         """Apply each window to a table in files, until the table has all writes."""
-        from rscylla.spark import ParquetTable, windows
-
         progress = self._progress
         stream = rscylla.NewStream(session, KEYSPACE, TABLE)
         store = ScyllaCursorStore(session, KEYSPACE, create=True)
@@ -186,7 +180,7 @@ class _Work:
                 progress.generations = len(generations)
                 if self._clock.monotonic() > deadline:
                     raise rscylla.RscyllaError(
-                        f"the demo did not end within {_TIME_LIMIT_S:g} s; run it on a less busy machine"
+                        f"this did not end within {_TIME_LIMIT_S:g} s; run it on a less busy machine"
                     )
         return table
 
@@ -215,55 +209,55 @@ def _shown(work: Callable[[], None], progress: Progress, *, as_json: bool) -> No
         finally:
             done.set()
 
-    threading.Thread(target=run, name="rscylla-demo", daemon=True).start()
-    show, around = _display(progress, as_json=as_json)
-    with around:
-        while not done.wait(1.0):
-            show()
-        show()
+    threading.Thread(target=run, name="work", daemon=True).start()
+    if not as_json:
+        print(
+            f"{progress.events} changes to {_ORDERS} orders in Scylla; Spark reads their CDC log window by window "
+            "and keeps a table of Parquet files up to date. Halfway, a node joins."
+        )
+    ended = False
+    while not ended:
+        ended = done.wait(1.0)
+        numbers = progress.numbers()
+        text = "  ".join([progress.phase, *(f"{name} {value}" for name, value in numbers.items())])
+        print(json.dumps({"progress": {"phase": progress.phase, **numbers}}) if as_json else text, flush=True)
     if failures:
         raise failures[0]
 
 
-def _display(progress: Progress, *, as_json: bool) -> tuple[Callable[[], None], AbstractContextManager[Any]]:
-    """Return a function that shows the progress, and a context manager to enter while it is used."""
-    if as_json:
-        return lambda: write(json_line({"progress": {"phase": progress.phase, **progress.numbers()}})), nullcontext()
-    write(
-        f"{progress.events} changes to {_ORDERS} orders in Scylla; Spark reads their CDC log window by window "
-        "and keeps a table of Parquet files up to date. Halfway, a node joins."
-    )
-    if not sys.stdout.isatty():
-        numbers = progress.numbers
-        return lambda: write("  ".join([progress.phase, *(f"{k} {v}" for k, v in numbers().items())])), nullcontext()
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    bars = Bars(TextColumn("{task.description:24}"), BarColumn(50), MofNCompleteColumn())
-    written = bars.add_task("written to Scylla", total=progress.events)
-    applied = bars.add_task("in the table of Spark", total=progress.events)
-    phase = bars.add_task("", total=None)
-
-    def show() -> None:
-        bars.update(written, completed=progress.written)
-        bars.update(applied, completed=progress.applied)
-        bars.update(phase, description=f"{progress.phase}, {progress.windows} windows", visible=True)
-
-    return show, bars
-
-
-def _conclude(progress: Progress, seed: int, *, as_json: bool) -> int:
-    """Show the verdict; return the exit code."""
+def _conclude(progress: Progress, seed: int, *, as_json: bool) -> bool:
+    """Show the verdict; return whether nothing is lost or different."""
     lost = progress.written - progress.applied
     if as_json:
-        write(json_line({**progress.numbers(), "lost": lost}))
+        print(json.dumps({**progress.numbers(), "lost": lost}))
     good = not lost and not progress.different and progress.written == progress.events
-    if good:
-        if not as_json:
-            write(
-                f"{progress.applied} changes in {progress.windows} windows of {progress.generations} generations: "
-                f"all {progress.rows} rows of the Spark table match the Scylla table (seed {seed})"
-            )
-        return Exit.DONE
-    say(f"error: {lost} changes were lost and {progress.different} rows differ (seed {seed})")
-    return Exit.FAILED
+    if good and not as_json:
+        print(
+            f"{progress.applied} changes in {progress.windows} windows of {progress.generations} generations: "
+            f"all {progress.rows} rows of the Spark table match the Scylla table (seed {seed})"
+        )
+    if not good:
+        print(f"error: {lost} changes were lost and {progress.different} rows differ (seed {seed})", file=sys.stderr)
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Let Spark keep a table up to date with a table of Scylla.")
+    parser.add_argument("--events", type=int, default=8_000, metavar="N", help="number of changes to write")
+    parser.add_argument("--seed", type=int, help="write the orders of this seed; default: a random one")
+    parser.add_argument("--json", action="store_true", help="show progress and verdict as JSON")
+    arguments = parser.parse_args()
+    # A node joins on purpose, and a short lag is safe here.
+    logging.getLogger("rscylla").setLevel(logging.ERROR)
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+    stop = rscylla.Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        sys.exit(not keep_table(arguments.events, arguments.seed, stop, as_json=arguments.json))
+    except rscylla.RscyllaError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
