@@ -6,7 +6,18 @@ from typing import Any, NamedTuple
 
 from ..types import Schema
 
-__all__ = ["Header", "Record"]
+__all__ = ["Header", "Record", "RowTopic", "told"]
+
+
+class RowTopic(str):
+    """The name of a topic that has a value of a row."""
+
+    __slots__ = ()
+
+
+def told(topic: str) -> str:
+    """Return *topic* as errors tell it: without values of rows."""
+    return "a topic that is named by a row" if isinstance(topic, RowTopic) else topic
 
 
 class Header(NamedTuple):

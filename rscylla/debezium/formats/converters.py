@@ -9,7 +9,7 @@ import attrs
 
 from ...errors import ConfigError, PublishFailed
 from ...types import Schema
-from ..record import Record
+from ..record import Record, RowTopic, told
 from ..settings import flag, options_of
 from . import avro, json
 from .json import Form, Framed, JsonConverter
@@ -84,7 +84,16 @@ class _WithRegistry:
     ) -> tuple[Encode, bytes | None]:
         subject = self._subject(schema, topic, half)
         text = self._text(schema)
-        found = self.registry.registered(subject, self._registered_as, text)
+        is_told = self.subjects == "record" or not isinstance(topic, RowTopic)
+        try:
+            found = self.registry.registered(subject, self._registered_as, text)
+        except PublishFailed as error:
+            if is_told:
+                raise
+            why = type(error.__cause__ or error).__name__  # the texts have the subject
+            raise PublishFailed(
+                f"the schema registry gives no schema for records of {told(topic)}: {why}; look at what it logs"
+            ) from None
         head = _MAGIC + found.id.to_bytes(4, "big")
         if found.text == text:
             return self._own(schema, head), head
@@ -96,8 +105,9 @@ class _WithRegistry:
             except (ValueError, TypeError, KeyError) as e:
                 forget()  # the next attempt asks for the latest schema again
                 raise PublishFailed(
-                    f"a record of {topic} does not fit into the latest schema of {subject!r}; register its schema, "
-                    "or set auto.register.schemas=true"
+                    f"a record of {told(topic)} does not fit into the latest schema of "
+                    f"{repr(subject) if is_told else 'its subject'}; register its schema, or set "
+                    "auto.register.schemas=true"
                 ) from e
 
         return by_latest, None
@@ -106,7 +116,9 @@ class _WithRegistry:
         if self.subjects == "topic":
             return f"{topic}-{half}"
         if schema.name is None:
-            raise ConfigError(f"the {half} of records of {topic} has no name for a subject; use TopicNameStrategy")
+            raise ConfigError(
+                f"the {half} of records of {told(topic)} has no name for a subject; use TopicNameStrategy"
+            )
         return schema.name if self.subjects == "record" else f"{topic}-{schema.name}"
 
     def _is_nothing(self, value: Any) -> bool:

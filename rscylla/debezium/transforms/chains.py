@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 import attrs
 
 from ...errors import ConfigError
-from ..record import Record
+from ..record import Record, RowTopic
 from ..settings import flag, options_of, words
 from .regex import java_pattern
 from .transforms import OPTIONS, ExtractChangedRecordState, ExtractNewRecordState, FlattenColumns, Transform
@@ -55,7 +55,8 @@ class RegexRouter:
     def __call__(self, record: Record) -> Record:
         if self._pattern.fullmatch(record.topic) is None:
             return record
-        return record._replace(topic=self._pattern.sub(self._template, record.topic, count=1), shared=None)
+        topic = self._pattern.sub(self._template, record.topic, count=1)
+        return record._replace(topic=RowTopic(topic) if isinstance(record.topic, RowTopic) else topic, shared=None)
 
 
 _GROUP: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|(\\$|\$)", re.DOTALL)

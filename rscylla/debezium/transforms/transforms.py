@@ -13,7 +13,7 @@ import attrs
 
 from ...errors import ConfigError
 from ...types import Field, Schema
-from ..record import Header, Record
+from ..record import Header, Record, RowTopic, told
 from ..settings import flag, words
 
 __all__ = [
@@ -334,11 +334,11 @@ class ExtractNewRecordState:
             return topic
         column = _field(envelope, image).field(self.route_by_field)
         if column is None:
-            raise ConfigError(f"route.by.field is {self.route_by_field!r}, which records of {topic} do not have")
+            raise ConfigError(f"route.by.field is {self.route_by_field!r}, which records of {told(topic)} lack")
         if column.type != "string":
-            raise ConfigError(f"route.by.field is {self.route_by_field!r}, which is no text in records of {topic}")
+            raise ConfigError(f"route.by.field is {self.route_by_field!r}, no text in records of {told(topic)}")
         found = row[self.route_by_field]
-        return found if found and found.strip() else topic
+        return RowTopic(found) if found and found.strip() else topic
 
     def _schema(self, envelope: Schema, is_delete: bool, rewrites: bool) -> Schema:
         known = self._schemas.get((id(envelope), is_delete))

@@ -42,8 +42,7 @@ def error_of(error: KafkaError | None, answer: Any) -> KafkaError | None:
     """Return the error of a record, from the report of a producer that is idempotent."""
     if error is not None or answer.offset() is not None:
         return error
-    where = f"partition {answer.partition()} of topic {answer.topic()}"
-    return KafkaError(UNSURE, f"{where} has acknowledged a later record, and not this one")
+    return KafkaError(UNSURE, f"partition {answer.partition()} has acknowledged a later record, and not this one")
 
 
 class Tally:

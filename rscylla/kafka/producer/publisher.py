@@ -164,7 +164,7 @@ class KafkaPublisher:
                     self._serve(producer, BUSY_S)
                 except KafkaException as error:
                     tally.ends_at(index)
-                    raise self._refused(error, producer, index, topic) from error
+                    raise self._refused(error, producer, index) from error
 
     def _produce_apart(
         self, producer: Producer, messages: Sequence[Message], done: PublishDone, abandoned: int
@@ -179,7 +179,7 @@ class KafkaPublisher:
                 if answer.error is not None:
                     self._judged(answer.error, message)
                     found = KafkaException(answer.error)
-                    raise self._refused(found, producer, index, message.topic) from found
+                    raise self._refused(found, producer, index) from found
             except PublishFailed as error:
                 if isinstance(error, PublishRejected):
                     error.index = index
@@ -344,11 +344,11 @@ class KafkaPublisher:
     def _apart_end(self) -> float:
         return self._clock.monotonic() + APART_S
 
-    def _refused(self, error: KafkaException, producer: Producer, index: int, topic: str) -> RscyllaError:
+    def _refused(self, error: KafkaException, producer: Producer, index: int) -> RscyllaError:
         """Return the error of a record that librdkafka does not take."""
         found = error.args[0]
         if found.code() in NEVER or found.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
-            return PublishRejected(f"a record for topic {topic} can never be sent: {found.str()}", index=index)
+            return PublishRejected(f"a record can never be sent: {found.str()}", index=index)
         return self.failed(found, producer)
 
     def _serve(self, producer: Producer, timeout_s: float, *, wait: bool = False) -> None:

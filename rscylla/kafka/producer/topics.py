@@ -31,6 +31,11 @@ NO_TOPIC: Final = (
     "empty, '.', '..', or longer than 249"
 )
 
+TAKEN: Final = (
+    "a record can never be sent: Kafka forbids the name of its topic, such as one that differs from that of another "
+    "topic by '.' and '_' only"
+)
+
 
 def is_topic(name: str) -> bool:
     """Return whether Kafka takes *name* as that of a topic."""
@@ -130,13 +135,17 @@ class Topics:
             found = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
             if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
+            told = KafkaError(found.code())  # names of topics, which a broker quotes, may be values of rows
             if found.code() == KafkaError.TOPIC_EXCEPTION:
-                raise PublishRejected(f"a record can never be sent: topic {topic}: {found.str()}") from error
+                raise PublishRejected(TAKEN) from KafkaException(told)
             if self.required or found.code() not in _LEFT_TO_BROKERS:
-                raise PublishFailed(f"topic {topic} cannot be created: {found.str()}") from error
-            log.warning("topic %s is left to the brokers to create: %s", topic, found.str())
+                raise PublishFailed(
+                    f"the topic of a record cannot be created with {settings}: {told.str()}; change topic.creation, or "
+                    "create the topic"
+                ) from KafkaException(told)
+            log.warning("a topic is left to the brokers to create: %s", told.str())
         else:
-            log.info("topic %s is created with %s", topic, settings)
+            log.info("a topic is created with %s", settings)
 
 
 def _settings(group: str, given: Mapping[str, str], default: TopicSettings | None = None) -> TopicSettings:

@@ -169,7 +169,7 @@ class TransactionalPublisher(KafkaPublisher):
         found = super()._first_refused(messages)
         for index, message in enumerate(messages[: None if found is None else found[0]] if self._known else ()):
             if (why := self._known.get(message[:3])) is not None:
-                return index, f"a record for topic {message.topic} can never be sent: {why}"
+                return index, f"a record can never be sent: {why}"
         return found
 
     def flush(self, timeout_s: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import traceback
 from typing import Any
 
 import attrs
@@ -32,6 +33,7 @@ from rscylla.debezium import (
     json_schema,
 )
 from rscylla.debezium.formats import registry as registry_module
+from rscylla.debezium.record import RowTopic
 from rscylla.errors import ConfigError, PublishFailed
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
@@ -389,3 +391,23 @@ def test_options_of_the_client_that_are_not_possible() -> None:
     registry = ConfluentRegistry({"url": "http://localhost", "basic.auth.user.info": "no password"})
     with pytest.raises(ConfigError, match="the options of the schema registry are not possible"):
         registry.registered("s", "AVRO", "{}")
+
+
+class Refusing:
+    def registered(self, subject: str, form: str, text: str) -> Registered:
+        raise PublishFailed(f"the schema registry refuses a schema under {subject!r}") from OSError(subject)
+
+
+class Other:
+    def registered(self, subject: str, form: str, text: str) -> Registered:
+        return Registered(1, '{"type":"record","name":"r","fields":[{"name":"other","type":"int"}]}')
+
+
+@pytest.mark.parametrize("registry", [Refusing(), Other()])
+def test_no_error_of_a_schema_tells_a_topic_that_is_named_by_a_row(registry: Any) -> None:
+    converter, name = AvroConverter(registry), "".join(("jane", ".doe"))  # a traceback shows lines of code
+    with pytest.raises(PublishFailed, match="of a topic that is named by a row") as raised:
+        converter.value(record_of(ROW, {"a": 1}, RowTopic(name)))
+    assert name not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(PublishFailed, match=r"demo\.shop\.items-value"):
+        converter.value(record_of(ROW, {"a": 1}, "demo.shop.items"))
