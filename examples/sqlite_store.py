@@ -20,6 +20,7 @@ from pathlib import Path
 import rscylla
 from cursorstore import CursorCodec, EventCursorCodec
 from rscylla.abc import CursorRecord
+from rscylla.errors import CursorRegression
 
 SCHEMA = """CREATE TABLE IF NOT EXISTS cursors (
     consumer TEXT, epoch INTEGER, position TEXT, updated TEXT, reason TEXT, PRIMARY KEY (consumer, epoch)
@@ -55,7 +56,7 @@ class SqliteCursorStore:
             if self._epochs.setdefault(consumer, epoch) != epoch:
                 raise rscylla.CursorConflict(f"the cursor of consumer {consumer!r} was reset; read it again")
             if self._codec.sort_key(position) < self._codec.sort_key(saved):
-                raise rscylla.errors.CursorRegression(
+                raise CursorRegression(
                     f"the cursor of consumer {consumer!r} is lower than the saved one; reset the cursor to "
                     "move it back on purpose",
                     consumer=consumer,

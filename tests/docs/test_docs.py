@@ -98,11 +98,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 HEAVY = {
     "rscylla.types.arrow": ("numpy", "pyarrow"),
     "rscylla.types.json_arrow": ("numpy", "pyarrow"),
-    "rscylla.cdc.arrow.batches": ("numpy", "pyarrow"),
-    "rscylla.cdc.arrow.changeview": ("numpy", "pyarrow"),
-    "rscylla.cdc.arrow.columnar": ("numpy", "pyarrow"),
-    "rscylla.cdc.arrow.eventview": ("numpy", "pyarrow"),
-    "rscylla.cdc.arrow.spanbatches": ("numpy", "pyarrow"),
+    "rscylla.cdc.arrow": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
     "rscylla.eventsourcing": ("cattrs", "cryptography"),
 }
@@ -120,7 +116,8 @@ def modules() -> list[str]:
 
 def libraries_of(name: str) -> tuple[str, ...]:
     """Return what the module *name* needs of extras."""
-    return HEAVY.get(name, HEAVY.get(".".join(name.split(".")[:2]), ()))
+    parents = (name, name.rpartition(".")[0], ".".join(name.split(".")[:2]))
+    return next((HEAVY[parent] for parent in parents if parent in HEAVY), ())
 
 
 MARKS = {"pyarrow": pytest.mark.arrow, "pyspark": pytest.mark.spark}

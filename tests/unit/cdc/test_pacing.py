@@ -198,10 +198,9 @@ def _waiting(client: Client) -> list[list[Any]]:
     """Return the events left in the batch in hand and those in the batches read ahead, which stay in their order."""
     feed = client._feed
     held: list[Any] = [feed._ready.get() for _ in range(feed._ready.qsize())] if isinstance(feed, ReadAhead) else []
-    events = [list(batch.events) for batch in (client._batch, *held)]
-    client._batch, *held = [
-        attrs.evolve(b, events=_Taken(e, b.events.position))
-        for b, e in zip((client._batch, *held), events, strict=True)
+    events = [list(batch.events) for batch in (client._step, *held)]
+    client._step, *held = [
+        attrs.evolve(b, events=_Taken(e, b.events.position)) for b, e in zip((client._step, *held), events, strict=True)
     ]
     for batch in held:
         feed._ready.put(batch)

@@ -467,7 +467,7 @@ def test_a_window_that_holds_too_many_bytes_is_read_in_parts(one: FakeLog) -> No
             break
         if not isinstance(got, Progress):
             events.append(got)
-            of_window[client._batch.done] += 1
+            of_window[client._step.done] += 1
     assert names(events) == one.expected(rows)
     assert 0 < max(of_window.values()) <= 20
 
