@@ -1,1 +1,7 @@
-"""Stores of cursors: in a Scylla table, in memory, with a buffer, or from an old store."""
+"""Stores of cursors.
+
+scylla        in a Scylla table: a register that only grows; table: its statements
+memory        in memory; buffered: many events, one write; readthrough: from an old store
+codec         cursors as positions, which sort as text
+reslice       cursors for another number of slices
+"""

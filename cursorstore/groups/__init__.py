@@ -1,1 +1,6 @@
-"""Memberships of processes that share slices, and their table."""
+"""Memberships of processes that share slices.
+
+group    a membership, which expires like a lease; fence: whether a slice is held, and in which epoch
+admin    what operators do with groups
+rows     what a table of groups keeps; table: in Scylla; memory: in one process
+"""

@@ -132,7 +132,7 @@ class Stream(StreamSettings):
             #   Reader   one window a step: generations, watermark, width      (follow, walk)
             #   Scanner  queries in flight, pages, retries                     (scan, query, driver)
             #   rows     cells and positions of a page; sorted by the reader
-            #   records  rows to records, and to events as they are taken
+            #   events   rows to records, and to events as they are taken
             reading = inner if shared is None else Stop()
             source = source if shared is None else source.until(reading)
             reader = Reader(source, start, chosen, self, reading, promised=promised)

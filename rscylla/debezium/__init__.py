@@ -1,13 +1,12 @@
 """Changes as the records of the Scylla CDC source connector: envelopes, keys, headers, schemas, and transforms.
 
     settings     what decides about records, from the connector's properties
-    emitter      changes to records
-    converters   records to bytes, as the properties configure it
-    json         ... as Connect's JsonConverter makes them; avro, jsonschema: as Confluent's; registry: of their schemas
-    transforms   the connector's two transforms, and Debezium's under them; chains: of them, and of Connect's
-    record       what a record is; java: texts as Java makes them; regex: its regular expressions; names: those of Avro
+    emitter      changes to records; rows: their cells; outline, direct: what compiled code needs to make bytes at once
+    record       what a record is; java: texts as Java makes them; names: those of Avro
+    formats/     records to bytes: JSON, Avro, JSON Schema, and the registry of their schemas
+    transforms/  the connector's two transforms, Debezium's under them, and chains of them
 
-All of it is pure but ``registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
+All of it is pure but ``formats.registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
 """
 
 from ..types import Field, Schema

@@ -1,4 +1,8 @@
-"""What can go wrong with reading a table's log: facts, and the judges of them."""
+"""What can go wrong with reading a table's log.
+
+facts    reads the facts from a cluster; a query that fails is a fact, too
+judges   says from the facts what is wrong, and what to do. Pure
+"""
 
 from .facts import diagnose
 from .judges import Finding

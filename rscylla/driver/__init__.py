@@ -1,4 +1,9 @@
-"""The only door to ``cassandra`` (scylla-driver): sessions, log reads, undecoded pages, and translated errors."""
+"""The only door to ``cassandra`` (scylla-driver).
+
+session   ``connect``, and sessions for log reads and for small queries
+pages     pages whose cells are not decoded
+errors    the driver's errors as this library's
+"""
 
 from .errors import DRIVER_ERRORS, took_too_long, translate
 from .pages import Column, Page

@@ -1,18 +1,17 @@
 """Event sourcing on ScyllaDB: aggregates whose events are rows, appended by conditional writes and read by CDC.
 
-    abc          what the parts ask of each other
-    envelope     events as they are stored, and as the application sees them
-    types        classes of events: schema numbers, upcasters
-    codec        values as JSON, proven to come back as they are, and sealed on the way
-    aggregate    deciders: commands to events, events to states
-    commands     ``CommandHandler``: load, decide, append, and again on conflict
-    store        events, snapshots, and keys in tables; schema: these tables; memory: the same without a database
-    shredding    personal data that can be forgotten
-    reading      changes of the event table, read as events
-    projections  ``Projector``: views that follow the log, and are rebuilt while live; builds: where that is kept
-    timers       what has to happen at a time; timerstores: where that is kept
-    processes    ``Processes``: events and timers that lead to commands
-    messages     events as records for a broker
+    abc           what the parts ask of each other
+    envelope      events as they are stored, and as the application sees them
+    types         classes of events: schema numbers, upcasters
+    codec/        values as JSON, proven to come back as they are, and sealed on the way
+    aggregate     deciders: commands to events, events to states
+    commands      ``CommandHandler``: load, decide, append, and again on conflict
+    store/        events, snapshots, and keys: in tables, or in memory
+    shredding     personal data that can be forgotten
+    reading       changes of the event table, read as events
+    projections/  ``Projector``: views that follow the log, and are rebuilt while live
+    timers/       what has to happen at a time, and ``Processes``: events and timers that lead to commands
+    messages      events as records for a broker
 
 Needs the extra ``eventsourcing``. See docs/event-store.md.
 """

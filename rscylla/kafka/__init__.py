@@ -1,15 +1,13 @@
 """Changes of ScyllaDB in Kafka: what the Scylla CDC source connector does, without Kafka Connect.
 
     connector    ``Connector``: tables to topics, as the connector's properties say
-    properties   ``Properties``: what they say, checked; reading: files; redaction: texts without their secrets
-    publisher    ``KafkaPublisher``: records to brokers
-    exactly      ``TransactionalPublisher``: records, and cursors, in transactions; cursors: ``KafkaCursorStore``
-    verdicts     what is wrong with properties, for rscylla and for the Java connector
-    snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them
-    positions    how far snapshots are; beside: how rows keep their place among changes
-    offsets      the offsets of the Java connector, as cursors
-    client       names of Java's producer as those of librdkafka; stores: files of TLS; topics: topics are created
+    config/      ``Properties``: what they say, checked, and as librdkafka has it
+    producer/    ``KafkaPublisher``: records to brokers; ``TransactionalPublisher``: with their cursors, in transactions
+    cursors/     ``KafkaCursorStore``; positions of snapshots; the offsets of the Java connector
+    snapshots/   ``Snapshots``: the rows of base tables, before their changes or beside them
+    heartbeats   records that say that a connector runs; letters: those that can never be sent
 
+The order of records is that of the stream (``rscylla.cdc.rows``): nothing here changes it.
 Needs the extra ``kafka``. See docs/kafka.md.
 """
 

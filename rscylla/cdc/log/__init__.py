@@ -1,4 +1,13 @@
-"""What a CDC log is: its tables, options, generations, clocks and lifetimes, and where to read next."""
+"""What a CDC log is, and where to read next.
+
+source      metadata, generations, and clocks of one log; whether a cursor can go on in it (``Source.resume``)
+topology    the generations of a log, and their streams: legacy, vnodes, tablets
+walk        where to read next, and how wide a window is (``Width``). Pure
+query       windows as CQL; routing: keys by which drivers find the owner of a stream. Pure
+lifetimes   when rows expire; blanks: spans of time in which CDC was off. Pure
+clocks      the clocks of the nodes
+table       the description of a base table and of its log
+"""
 
 from .blanks import Blank
 from .clocks import NodeClocks

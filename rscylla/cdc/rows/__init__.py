@@ -1,4 +1,12 @@
-"""From pages to events: log rows, columns, changes and events, compiled or in Python."""
+"""From pages to events: cells, log rows, columns, changes, and events.
+
+rows        the bytes of a page as log rows; ``LogRows.sort`` makes the order of events
+grouping    which rows form a record, and which form a change
+columns     what a change did to one column
+changes     a change as typed values, with its images
+events      changes as events: identity, key, metadata
+compiled    the same in C, which runs where it was built; what everything means is said in its twins above
+"""
 
 from .changes import Bound, Change, ChangeBatch, KeyRange
 from .columns import ColumnChange, ColumnState

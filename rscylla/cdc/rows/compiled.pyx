@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, nonecheck=True
 """The compiled decoder of log pages: the rows of a window, and their events.
 
-Its twins in Python are ``rows.LogRows`` and ``records.ChangeEvent``, which say what everything means. A row stays in the
+Its twins in Python are ``rows.LogRows`` and ``events.ChangeEvent``, which say what everything means. A row stays in the
 bytes of its page until its event is made. An event has a copy of the bytes of its row, so that it does not keep a page
 in memory, and decodes them when it is asked.
 """
@@ -1092,7 +1092,7 @@ cdef class LogRows:
         return ChangeRows(delta, before, after, range_end, record)
 
     def events(self, context, *, bint joined, bytes after=b""):
-        """Return the events of the rows, which are sorted; see ``records.changes_of``.
+        """Return the events of the rows, which are sorted; see ``events.changes_of``.
 
         Args:
             joined: one event a change; otherwise, one a row.
@@ -1253,7 +1253,7 @@ cdef class Record:
 
 cdef object _changes = None
 cdef object _column_change = None
-cdef object _records = None
+cdef object _events = None
 cdef object _timeuuid = None
 
 
@@ -1267,14 +1267,14 @@ cdef changes():
     return _changes
 
 
-cdef records():
+cdef events_module():
     """Return the module of the twin in Python, which imports this one."""
-    global _records
-    if _records is None:
+    global _events
+    if _events is None:
         from . import events as module
 
-        _records = module
-    return _records
+        _events = module
+    return _events
 
 
 cdef column_change(column, tuple cells):
@@ -1433,7 +1433,7 @@ cdef change_of(Plan plan, bytes row, Record record, Py_ssize_t index):
 @cython.final
 @cython.freelist(64)
 cdef class ChangeEvent:
-    """An event of a CDC log; see ``records.ChangeEvent``, whose properties it has."""
+    """An event of a CDC log; see ``events.ChangeEvent``, whose properties it has."""
 
     cdef Frame _frame
     cdef bytes _row
@@ -1526,7 +1526,7 @@ cdef class ChangeEvent:
     @property
     def foreign_id(self):
         if self._foreign_id is None:
-            self._foreign_id = records().dumps_key(self.key)
+            self._foreign_id = events_module().dumps_key(self.key)
         return self._foreign_id
 
     @property
@@ -1582,7 +1582,7 @@ cdef class ChangeEvent:
 
     cdef _in_python(self):
         record = None if self._record is None else self._record.batch()
-        made = records().ChangeEvent(
+        made = events_module().ChangeEvent(
             self._frame.context, self.position, self._cells, self._frame.plan.layout, record, self._index
         )
         return made.as_late() if self._late else made
@@ -1618,7 +1618,7 @@ cdef class ChangeEvent:
 
 @cython.final
 cdef class Events:
-    """Makes the events of a window, one at a time; see ``records.Events``."""
+    """Makes the events of a window, one at a time; see ``events.Events``."""
 
     cdef LogRows rows
     cdef Frame frame

@@ -1,1 +1,7 @@
-"""Cursors of a connector: in a topic, in ScyllaDB, and those of the Java connector."""
+"""Cursors of a connector.
+
+store       ``KafkaCursorStore``: in a compacted topic; records: what its records say
+scylla      in ScyllaDB, a store for each keyspace
+positions   how far snapshots are
+offsets     the offsets of the Java connector, as cursors
+"""

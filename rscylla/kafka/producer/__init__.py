@@ -1,1 +1,7 @@
-"""Publishers to Kafka, with and without transactions, their topics, and the answers of brokers."""
+"""Publishers to Kafka.
+
+publisher      ``KafkaPublisher``: the idempotent producer, which keeps the order of records
+transactions   ``TransactionalPublisher``: records and cursors together; parties: the runs that take part
+answers        what brokers answer
+topics         topics are created
+"""
