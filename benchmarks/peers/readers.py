@@ -278,7 +278,7 @@ def _check_of(rows: Any, kind: str) -> int:
 def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) -> Iterator[Any]:
     """Yield record batches of these columns, None for all."""
     from rscylla.cdc.arrow.batches import ROWS_A_BATCH, in_batches, view_for
-    from rscylla.cdc.log.walk import Generation, windows_between
+    from rscylla.cdc.log import Generation, windows_between
     from rscylla.cdc.read.span import Span, SpanReader
     from rscylla.cdc.rows.rows import new_rows
     from rscylla.clock import Stop, SystemClock

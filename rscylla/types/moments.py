@@ -37,6 +37,14 @@ class FarTime(int):
         hours, seconds = divmod(seconds, 3600)
         return f"{date_text(days)}T{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}{fraction}Z"
 
+    def utctimetuple(self) -> tuple[int, int, int, int, int, int]:
+        """As the driver asks a datetime, so that it binds this one, too; with ``microsecond``."""
+        return 1970, 1, 1, 0, 0, int(self) // 1000
+
+    @property
+    def microsecond(self) -> int:
+        return int(self) % 1000 * 1000
+
 
 def date_text(days: int) -> str:
     """Return the date that is *days* after 1970-01-01.

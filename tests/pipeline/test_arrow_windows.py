@@ -643,7 +643,7 @@ def test_a_name_that_was_forgotten_is_what_the_error_is_about(world: World) -> N
 
 @only_vnodes
 def test_without_pyarrow_one_line_says_what_to_install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rscylla.cdc.arrow.spanbatches", None)
+    monkeypatch.setitem(sys.modules, "rscylla.cdc.arrow", None)
     with pytest.raises(rscylla.ConfigError, match=r"requires pyarrow and numpy; pip install 'rscylla\[arrow\]'"):
         world.windows()
 

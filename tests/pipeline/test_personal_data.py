@@ -7,6 +7,7 @@ import traceback
 import urllib.error
 import urllib.request
 from collections import Counter
+from contextlib import closing
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -136,7 +137,7 @@ def misused(shop: Shop, drawn: Drawn) -> Iterator[str]:
         yield printed(lambda changed=changed: shop.handler(drawn.cls, shop.types).handle("other", changed))
 
 
-def lanes(session: rscylla.Session, keyspace: str, shop: Shop, letters: Any, file: Path) -> list[rscylla.Spec]:
+def lanes(session: rscylla.Session, keyspace: str, shop: Shop, letters: Any, lines: JsonLines) -> list[rscylla.Spec]:
     registry = CollectorRegistry()
     projector = Projector(View(), shop.store, shop.types.decode, MemoryBuilds())
     timers = ScyllaTimers(session, keyspace, create=True)
@@ -151,7 +152,7 @@ def lanes(session: rscylla.Session, keyspace: str, shop: Shop, letters: Any, fil
         Processes(View(), send, timers, shop.types.decode).consumer("manager", registry=registry),
         rscylla.Consumer("misread", misread, registry=registry),
     ]
-    broker = publishing("broker", EventMessages(), JsonLines(file), registry=registry)
+    broker = publishing("broker", EventMessages(), lines, registry=registry)
     return [
         rscylla.Spec(
             rscylla.NewStream(session, keyspace, "rscylla_events"),
@@ -191,8 +192,9 @@ def test_no_secret_is_left_in_anything_that_was_written_once_all_are_forgotten(
     said: list[str] = []
     with caplog.at_level(logging.DEBUG, "rscylla"):
         shop, letters = Shop(session, keyspace, drawn), ScyllaDeadLetters(session, keyspace, create=True)
-        specs = lanes(session, keyspace, shop, letters, file)
-        with rscylla.Service(specs, port=0, dead_letters=letters, show_values=True) as service:
+        lines = JsonLines(file)
+        specs = lanes(session, keyspace, shop, letters, lines)
+        with closing(lines), rscylla.Service(specs, port=0, dead_letters=letters, show_values=True) as service:
             for one in drawn:
                 for _ in range(2):
                     shop.handler(one.cls, shop.types).handle(one.cls.__name__, one.event)

@@ -362,9 +362,9 @@ def test_a_node_with_an_outdated_schema_stops_no_consumer(shop: Shop, monkeypatc
     true = source_module.read_table
     answers: list[object] = [former, rscylla.TableNotFound("not here"), rscylla.errors.CDCDisabled("not yet")]
 
-    def read_table(*args: object) -> object:
+    def read_table(*args: object, **known: object) -> object:
         if not answers:
-            return true(*args)  # type: ignore[arg-type]
+            return true(*args, **known)  # type: ignore[arg-type]
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

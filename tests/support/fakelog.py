@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
-from cassandra import cqltypes
+from cassandra import InvalidRequest, cqltypes
 
 from rscylla._streamid import token_of
 from rscylla.cdc.log.query import LOG_SUFFIX
 from rscylla.clock import Stop
-from rscylla.driver import pages
 from rscylla.driver import session as driver
 from rscylla.driver.pages import Column, Page
 from rscylla.driver.session import ReadStatement
 from rscylla.testing import ManualClock
+from rscylla.types import Type
 
 SECOND = 1_000_000
 NOW_US = 1_763_719_200_000_000
@@ -34,7 +34,7 @@ _INT = struct.Struct(">i")
 _FLIP = bytes(b ^ 0x80 for b in range(256))
 
 
-def type_of(name: str) -> pages.Type:
+def type_of(name: str) -> Type:
     """Return the tree of a native CQL type, or of a marshal class text."""
     return pages.type_of(cqltypes._cqltypes.get(name) or cqltypes.lookup_casstype(name))
 
@@ -71,7 +71,7 @@ def columns_of(base: Sequence[tuple[str, str, str]], types: dict[str, str] | Non
     """
     types = types or {}
 
-    def known(name: str) -> pages.Type:
+    def known(name: str) -> Type:
         return type_of(types.get(name, name))
 
     fixed = [("cdc$stream_id", "blob"), ("cdc$time", "timeuuid"), ("cdc$batch_seq_no", "int")]
@@ -320,7 +320,7 @@ class FakeLog:
         with self.lock:
             self.asked.append(asked)
         if len(streams) > 100:
-            on_error(driver.InvalidRequest("too many partition key restrictions"))
+            on_error(InvalidRequest("too many partition key restrictions"))
             return
         error = self.on_fetch(asked)
         if error is not None:

@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
+from cassandra.cqltypes import DateType
 from cassandra.util import Date
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,7 @@ def test_each_timestamp_comes_back_and_both_twins_have_it(ms: int) -> None:
     assert isinstance(one, FarTime) is not (FIRST_MS <= ms < END_MS)
     assert encoder_for(TIMESTAMP)(json.loads(dumps(one))) == cell
     assert pickle.loads(pickle.dumps(one)) == one
+    assert DateType.serialize(one, 4) == cell  # bound by the driver
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
