@@ -7,8 +7,8 @@ import traceback
 import urllib.error
 import urllib.request
 from collections import Counter
-from contextlib import closing
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any

@@ -22,6 +22,7 @@ from rscylla.cdc.log.query import LOG_SUFFIX
 from rscylla.clock import Stop
 from rscylla.driver import session as driver
 from rscylla.driver.pages import Column, Page
+from rscylla.driver.pages import type_of as type_of_driver
 from rscylla.driver.session import ReadStatement
 from rscylla.testing import ManualClock
 from rscylla.types import Type
@@ -36,7 +37,7 @@ _FLIP = bytes(b ^ 0x80 for b in range(256))
 
 def type_of(name: str) -> Type:
     """Return the tree of a native CQL type, or of a marshal class text."""
-    return pages.type_of(cqltypes._cqltypes.get(name) or cqltypes.lookup_casstype(name))
+    return type_of_driver(cqltypes._cqltypes.get(name) or cqltypes.lookup_casstype(name))
 
 
 def stream_id(token: int, vnode: int = 0, salt: int = 0) -> bytes:
