@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from ...errors import ConfigError
+from ..pipeline.cells import quoted
 from ..pipeline.merging import table_schema
 from ..source.shape import ignores_case, names_within
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
     from ..source.shape import Shape
 
-__all__ = ["MAPPING", "check_columns", "needs_mapping"]
+__all__ = ["MAPPING", "check_columns", "needs_mapping", "parsed_again"]
 
 _MAPPED_NAMES = frozenset(" ,;{}()\n\t=")
 """Characters in names of columns for which Delta Lake must map them."""
@@ -86,6 +89,11 @@ def _in_files_of_iceberg(name: str) -> str:
                 yield f"_{unit}" if unit.isdecimal() else f"_x{ord(unit):X}"
 
     return "".join(units())
+
+
+def parsed_again(name: str) -> Column:
+    """Return the column *name* for ``partitionedBy``, which parses names again, those with dots in backticks."""
+    return F.col(quoted(name.replace("`", "``") if "." in name else quoted(name)))
 
 
 def needs_mapping(name: str, type_: DataType) -> bool:

@@ -57,7 +57,7 @@ from ..pipeline.tables import changes_after, check_begins, shape_json, shape_of
 from ..session.formats import missing_format
 from ..session.settings import planned_quickly
 from ..source.shape import Shape
-from .columnnames import MAPPING, check_columns, needs_mapping
+from .columnnames import MAPPING, check_columns, needs_mapping, parsed_again
 from .commits import STATE, CommitLog, State, TableVersion, commit_log, listing, of_property, text, to_property
 from .names import TableName
 from .widening import widen
@@ -403,7 +403,7 @@ class MergeTable:
         for name, value in (self._extra | properties).items():
             writer = writer.tableProperty(name, value)
         if self._buckets is not None:
-            writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, F.col(quoted(shape.partition[0].name))))
+            writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, parsed_again(shape.partition[0].name)))
         try:
             writer.create()
         except (PySparkException, Py4JError) as e:
