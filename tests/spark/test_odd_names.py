@@ -1,4 +1,4 @@
-"""Every place where a name goes to Spark, Arrow, Delta Lake, or Iceberg takes any name, or refuses it by name."""
+"""Every place where a name goes to Spark or Arrow takes any name, or refuses it by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import spark_history as h
 from odd_names import ODD_NAMES
 from pyspark.sql import functions as F
-from spark_formats import TableFormat
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -193,21 +192,3 @@ def test_arrow_takes_any_name(odd: Odd) -> None:
             (written,) = [row["cdc_values"] for row in rows if row["cdc_values"]["frozen"] is not None]
             assert written["frozen"] == written["tu"]["_2"] == {n: i + 1 for i, n in enumerate(ODD_NAMES)}
             assert {n: written[n] for n in VALUES} == dict.fromkeys(VALUES, 1)
-
-
-def test_tables_of_formats_take_any_name(spark: SparkSession, either: Odd, table_format: TableFormat) -> None:
-    buckets = 2 if table_format.name == "iceberg" else None
-    table = rs.MergeTable(spark, table_format.table(), using=table_format.name, buckets=buckets)
-    files = rs.ParquetTable(spark, str(table_format.warehouse / f"odd_{either.keyspace}"))
-    stores = MemoryCursorStore(), MemoryCursorStore()
-    for number in range(3):
-        either.write(number)
-        if number == 1:
-            either.alter()
-        for each, store in zip((table, files), stores, strict=True):
-            either.apply(spark, each, store)
-        assert shown(table.rows()) == shown(files.rows())
-        assert len(shown(table.rows())) == min(number + 1, 2)
-    table.compact()
-    table.vacuum()
-    assert shown(table.rows()) == shown(files.rows())

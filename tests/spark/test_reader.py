@@ -112,7 +112,7 @@ PLAN_AND_READ = """
 import sys
 
 from rscylla.embedded import EmbeddedScylla
-from rscylla.spark.source import ScyllaCdcDataSource
+from rscylla.spark import ScyllaCdcDataSource
 
 with EmbeddedScylla() as scylla:
     session = scylla.connect()
