@@ -6,6 +6,8 @@ The result metadata is parsed once and then recognized by comparing bytes. No ro
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import attrs
@@ -78,11 +80,16 @@ class Page:
             MalformedData: the page ends within a row.
         """
         try:
-            fast = compiled("cdc.rows")
-            split = split_rows if fast is None else fast.split_rows
-            return cast("list[tuple[bytes | None, ...]]", split(self.body, self.offset, len(self.columns)))
+            return _splitter()(self.body, self.offset, len(self.columns))
         except ValueError as e:
             raise MalformedData.of_page(table, str(e), is_log=is_log) from e
+
+
+@cache
+def _splitter() -> Callable[[bytes, int, int], list[tuple[bytes | None, ...]]]:
+    """Return what splits pages, chosen at the first one: the compiled rows import this module."""
+    fast = compiled("cdc.rows")
+    return split_rows if fast is None else cast("Callable[..., Any]", fast.split_rows)
 
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
