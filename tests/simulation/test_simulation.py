@@ -20,8 +20,7 @@ from simulated_log import is_eventful
 from rscylla.cdc.log.lifetimes import Lifetimes
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.walk import Walk
-from rscylla.cdc.read import merge_policy as meeting
-from rscylla.cdc.read import shared as sharing
+from rscylla.cdc.read import merge_policy, shared
 from rscylla.cdc.read.reader import Reader
 from rscylla.cdc.read.scan import Scanner
 from rscylla.cdc.read.shared import SharedReaders, SliceFeed
@@ -161,18 +160,21 @@ OF_THE_LOGS_LIFE = (lifetimes_by_the_option_of_today, no_rows_ever_expire, a_sta
 
 
 def a_scan_is_taken_over_at_another_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    def meet(me: meeting.Place, other: meeting.Place) -> bool:
+    def meet(me: merge_policy.Place, other: merge_policy.Place) -> bool:
         near = abs(me.at_us - other.at_us) < 20_000_000
-        return other.stage in meeting.FREE and me.generation == other.generation and near
+        return other.stage in merge_policy.FREE and me.generation == other.generation and near
 
-    monkeypatch.setattr(sharing, "meet", meet)
+    monkeypatch.setattr(shared, "meet", meet)
 
 
 def a_scan_is_taken_over_within_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def meet(me: meeting.Place, other: meeting.Place) -> bool:
-        return other.stage is not meeting.Stage.ENDED and (me.generation, me.at_us) == (other.generation, other.at_us)
+    def meet(me: merge_policy.Place, other: merge_policy.Place) -> bool:
+        return other.stage is not merge_policy.Stage.ENDED and (me.generation, me.at_us) == (
+            other.generation,
+            other.at_us,
+        )
 
-    monkeypatch.setattr(sharing, "meet", meet)
+    monkeypatch.setattr(shared, "meet", meet)
 
 
 def steps_are_lost_at_a_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
 from rscylla.errors import SparkFailed
 from rscylla.event import EventID, LogMark
-from rscylla.spark.loops import follow_tables as fanout
+from rscylla.spark.loops import follow_tables
 from rscylla.spark.source.offsets import Offset
 
 LOG = "00" * 16
@@ -96,7 +96,7 @@ class Played:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     found = Played()
-    monkeypatch.setattr(fanout, "follow", found)
+    monkeypatch.setattr(follow_tables, "follow", found)
     return found
 
 
