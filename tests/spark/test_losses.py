@@ -305,7 +305,7 @@ def test_a_node_with_an_outdated_schema_does_not_bring_back_a_former_ttl(
     world.write(5)
     world.clock.advance(200)
     with monkeypatch.context() as outdated:
-        outdated.setattr(cdc_source, "read_table", lambda *_: former)
+        outdated.setattr(cdc_source, "read_table", lambda *_, **__: former)
         following = reader.latestOffset(end, ALL)
     assert following["ttl"] == 60
     with pytest.raises(CursorExpired, match="keeps 60 s"):

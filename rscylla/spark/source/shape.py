@@ -26,6 +26,7 @@ CQL = "cql"
 Form = Literal["value", "set", "map", "list", "udt"]
 
 _PREFIX = "cdc_"
+_NEVER_US = -(1 << 63)
 
 INCLUSIVE = "inclusive"
 """The field of the bound of a range beside those for the clustering key."""
@@ -106,13 +107,13 @@ class ColumnShape:
 class Shape:
     """The columns of a table, by what they are. ``values`` are the static and regular ones.
 
-    ``lost_us``: when a column was dropped last; an update from before may have no column any more.
+    ``lost_us``: when a column was dropped last, or before all times; an update from before may have no column any more.
     """
 
     partition: tuple[ColumnShape, ...]
     clustering: tuple[ColumnShape, ...]
     values: tuple[ColumnShape, ...]
-    lost_us: int = attrs.field(default=0, eq=False)
+    lost_us: int = attrs.field(default=_NEVER_US, eq=False)
 
     @property
     def keys(self) -> tuple[ColumnShape, ...]:
@@ -168,7 +169,7 @@ class Shape:
         if told is None:  # the fields were made elsewhere
             return shape
         _check_whole(shape, told, fields)
-        return attrs.evolve(shape, lost_us=told.get("dropped_us", 0))
+        return attrs.evolve(shape, lost_us=told.get("dropped_us") or _NEVER_US)
 
     def check_names(
         self,
