@@ -39,7 +39,7 @@ NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 TABLE = "CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true, 'ttl': 3600}"
 OPERATION = {"changes": "cdc_operation", "events": "type", "log": "cdc_operation"}
 MODES = ("changes", "events", "log")
-WORKER = Path(__file__).resolve().parents[1] / "support" / "kill_arrow.py"
+WORKER = Path(__file__).resolve().parents[1] / "support" / "soaks" / "kill_arrow.py"
 
 
 @attrs.define

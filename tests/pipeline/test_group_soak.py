@@ -21,7 +21,7 @@ import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
 
 SECONDS = float(os.environ.get("RSCYLLA_SOAK_SECONDS", "30"))
-PROGRAM = Path(__file__).resolve().parents[1] / "support" / "soak_group.py"
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "soaks" / "soak_group.py"
 SLICES = 16
 LAG_MS = 500
 TTL_S = 6

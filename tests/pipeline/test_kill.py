@@ -19,7 +19,7 @@ import rscylla
 from cursorstore import ScyllaDeadLetters
 from rscylla.embedded import EmbeddedScylla
 
-CONSUMER = Path(__file__).resolve().parents[1] / "support" / "kill_consumer.py"
+CONSUMER = Path(__file__).resolve().parents[1] / "support" / "soaks" / "kill_consumer.py"
 LAG_MS = 100
 KEYS = 40
 POISON = 37

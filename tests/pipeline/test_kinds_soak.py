@@ -34,7 +34,7 @@ from cursorstore import ScyllaCursorStore, ScyllaDeadLetters, ScyllaGroupTable, 
 from rscylla.embedded import EmbeddedScyllaError, EmbeddedScyllaProcess
 
 SECONDS = float(os.environ.get("RSCYLLA_SOAK_SECONDS", "30"))
-PROGRAM = Path(__file__).resolve().parents[1] / "support" / "soak_group.py"
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "soaks" / "soak_group.py"
 PARKED = ("parked", "concurrent_parked", "batch_parked")
 KINDS = ("plain", "swept", "batch", "concurrent", "ack", "windows", "aio", *PARKED)
 """Those that append lines; beside them run "kafka" and "projection"."""

@@ -19,7 +19,7 @@ from cursorstore import ScyllaDeadLetters
 from rscylla.embedded import EmbeddedScyllaProcess
 
 SECONDS = float(os.environ.get("RSCYLLA_SOAK_SECONDS", "30"))
-PROGRAM = Path(__file__).resolve().parents[1] / "support" / "soak_service.py"
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "soaks" / "soak_service.py"
 LAG_MS = 500
 LEASE_S = 4
 REPLICAS = 3

@@ -1,4 +1,4 @@
-"""Thousands of seeds of groups of processes; what one does is in ``tests/support/simulated_groups.py``.
+"""Thousands of seeds of groups of processes; what one does is in ``tests/support/simulation/simulated_groups.py``.
 
 ``RSCYLLA_SIMULATION_SEEDS`` says how many (20 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
 the first one, ``RSCYLLA_SIMULATION_SEED`` asks for one alone.

@@ -1,4 +1,4 @@
-"""Thousands of seeds of the whole stack; what one does is in ``tests/support/simulated.py``.
+"""Thousands of seeds of the whole stack; what one does is in ``tests/support/simulation/simulated.py``.
 
 ``RSCYLLA_SIMULATION_SEEDS`` says how many (20 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
 the first one, ``RSCYLLA_SIMULATION_SEED`` asks for one alone. The sums of all that happened are told at the end.

@@ -4,7 +4,7 @@
 text of the schema that ``AvroData`` of Apicurio 3.0.9 made, which is Confluent's; ``bytes``: the payloads as Avro's
 library for Java, 1.11.4, wrote them, in base64; or ``error``. 99 of the schemas are those of the recorded cases, the
 others are made at random.
-``tests/support/AvroOfConnect.java`` is the program that made it.
+``tests/support/kafka/AvroOfConnect.java`` is the program that made it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rscylla.debezium import Emitter, JsonConverter, Record, Schema, Settings, s
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
-ARCHIVE = Path(__file__).parents[1] / "unit" / "debezium" / "connector-records.tar.xz"
+ARCHIVE = Path(__file__).parents[2] / "unit" / "debezium" / "connector-records.tar.xz"
 NOW_NS = 1_795_311_099_465_123_456
 START_US = 1_768_471_200_000_000
 

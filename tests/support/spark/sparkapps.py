@@ -65,8 +65,9 @@ _POINT = "RSCYLLA_KILL_AT"
 
 def quick_environment() -> dict[str, str]:
     """Return the environment of Spark's processes that start often: this one, Java and Python that start sooner."""
-    support = Path(__file__).parent
-    paths = [str(support / "spark_python"), str(support), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    here = Path(__file__).parent
+    own = [str(here / "spark_python"), str(here), str(here.parent)]
+    paths = [*own, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
         "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts sooner and runs slower
         **os.environ,
@@ -206,7 +207,7 @@ class SparkApp:
     """A program in Python that is started as a process of its own, any number of times. Not thread-safe.
 
     Args:
-        program: the file; its directory and tests/support are on its path.
+        program: the file; its directory and those of this file are on its path.
         evidence: directory that keeps what each run printed, ``run-001.log``, and ``kills.json``.
         environment: in addition to ``quick_environment``.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from browsing import MISSING, chromium, opening
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "group_page.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "group_page.py"
 PATIENCE_MS = 115_000
 
 

@@ -24,7 +24,7 @@ ARTIFACTS = (
     "org.apache.kafka:connect-transforms:4.1.1",
     "org.slf4j:slf4j-nop:1.7.36",
 )
-SOURCE = Path(__file__).parents[1] / "kafka" / "Transform.java"
+SOURCE = Path(__file__).parents[2] / "kafka" / "Transform.java"
 
 Answer = list[Any]
 """What became of each record: its parts as text, None where it was dropped, "error" where it was refused."""
