@@ -155,7 +155,8 @@ def test_trouble_is_told_in_words(open_page: Open, told: Told) -> None:
     told.document = document()
     shown = open_page(told.url)
     shown.load()
-    assert text(shown, "#health") == "▲ 1 check failed"
+    assert text(shown, "#health") == "▲ 2 checks failed"
+    assert 'group "orders": nobody holds slice 63' in text(shown, "#failed")
     assert 'lane "audit[3/64]": is restarting: no node answers; start one' in text(shown, "#failed")
     assert "ValueError" in text(shown, "#letters")
     assert "4111" not in shown.page.content()

@@ -58,7 +58,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the document of a service in which one lane restarts, a breaker is open, and letters are dead.
 
-    Without a group, it has all slices itself. Another *seed* gives other numbers.
+    In a group, nobody has the last slice. Without a group, it has all slices itself. Another *seed* gives other numbers.
     """
     view = (view or group_view(slices)) if in_group else None
     mine = [one.index for one in view.slices if one.holder == view.members[0].token] if view else range(slices)
@@ -101,7 +101,10 @@ def document(
     group = None
     if view is not None:
         first = view.members[0]
-        group = GroupFacts(view.name, first.owner, first.token, tuple(mine), first.since, view, 1.2, {"taken": 21})
+        group = GroupFacts(
+            *(view.name, first.owner, first.token, tuple(mine), first.since, view, 1.2, {"taken": 21}),
+            readers={"shop.orders": frozenset(mine)},
+        )
     document = status(
         Facts(True, False, lanes, group=group),
         Limits(900.0, 120.0),
