@@ -58,7 +58,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the document of a service in which one lane restarts, a breaker is open, and letters are dead.
 
-    In a group, nobody has the last slice. Without a group, it has all slices itself. Another *seed* gives other numbers.
+    In a group, nobody has the last slice; without one, it has all slices itself. Another *seed* gives other numbers.
     """
     view = (view or group_view(slices)) if in_group else None
     mine = [one.index for one in view.slices if one.holder == view.members[0].token] if view else range(slices)
