@@ -153,6 +153,7 @@ PURE += (
     "rscylla.cdc.rows.events",
     "rscylla.cdc.read.slices",
     "rscylla.doctor.judges",
+    "rscylla.reflex.patterns.letters.marks",
     "rscylla.base.queries",
     "rscylla.base.statements",
     "rscylla.base.targets",

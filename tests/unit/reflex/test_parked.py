@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import math
 import threading
 import uuid
 from collections.abc import Callable, Hashable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import attrs
@@ -32,6 +36,7 @@ from rscylla.reflex import (
     slice_name,
     slice_specs,
 )
+from rscylla.reflex.patterns.letters.marks import mark_of
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock
 
 QUICK = Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=2))
@@ -285,6 +290,84 @@ def test_equal_keys_park_each_other_whatever_their_order(one: Any, equal: Any) -
     worker = Worker(letters, park=lambda found: {"e1": one, "e2": equal}.get(found.id, "another"))
     worker.consume(event(2, "a"), event(3, "a"))
     assert (worker.done, worker.dead()) == (["e3"], ["e1", "e2"])
+
+
+class Size(enum.IntEnum):
+    LARGE = 3
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@attrs.frozen
+class Name:
+    """Its letters are compared whatever their case."""
+
+    text: str = attrs.field(eq=str.lower)
+
+
+BERLIN = timezone(timedelta(hours=2))
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("one", "equal"),
+    [
+        (Decimal("1.0"), Decimal("1.00")),
+        (1, 1.0),
+        (1, Decimal("1.000")),
+        (True, 1),
+        (0, Decimal("-0.00")),
+        (0.5, Fraction(1, 2)),
+        (-1200, Decimal("-1.2E+3")),
+        (10**5000, Decimal("1E+5000")),
+        (Decimal("1E+2000000000"), Decimal("10E+1999999999")),
+        (2.5, 2.5 + 0j),
+        (math.inf, Decimal("Infinity")),
+        (3, Size.LARGE),
+        ("red", Colour.RED),
+        (b"a", bytearray(b"a")),
+        (NOON, NOON.astimezone(BERLIN)),
+        (datetime(2026, 10, 25, 2, 30), datetime(2026, 10, 25, 2, 30, fold=1)),
+        (datetime.min.replace(tzinfo=BERLIN), datetime.min.replace(tzinfo=timezone(timedelta(minutes=120)))),
+        (time(12, tzinfo=UTC), time(14, tzinfo=BERLIN)),
+        (("a", 1), ("a", Decimal("1.0"))),
+        ({"a": [1, NOON]}, {"a": [1.0, NOON.astimezone(BERLIN)]}),
+        (frozenset({1, 2}), frozenset({1.0, Decimal(2)})),
+        ({1: "a"}, {Decimal("1.0"): "a"}),
+        (Place(1), Place(1.0)),
+        (Spot(NOON), Spot(NOON.astimezone(BERLIN))),
+        (Name("Ada"), Name("ADA")),
+    ],
+    ids=lambda key: type(key).__name__,
+)
+def test_equal_keys_of_unlike_classes_are_one_key(one: Any, equal: Any) -> None:
+    assert one == equal
+    assert mark_of(one) == mark_of(equal)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 10),
+        (1, -1),
+        (-1, -2),
+        (0.1, Decimal("0.1")),
+        (Fraction(1, 3), Fraction(1, 6)),
+        (1, "1"),
+        ("a", b"a"),
+        (NOON, NOON.replace(tzinfo=BERLIN)),
+        (NOON, NOON.replace(tzinfo=None)),
+        (NOON.date(), datetime(2026, 11, 21)),
+        (time(12), time(12, tzinfo=UTC)),
+        (Size.LARGE, Size.LARGE + 1),
+    ],
+    ids=lambda key: type(key).__name__,
+)
+def test_unlike_values_are_two_keys(one: Any, other: Any) -> None:
+    assert one != other
+    assert mark_of(one) != mark_of(other)
 
 
 @pytest.mark.parametrize(("one", "other"), [({"a": 1}, {"a": 2}), ({1}, {"1"}), ([1, 2], [2, 1]), ({}, {"a": None})])

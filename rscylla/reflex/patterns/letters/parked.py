@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import re
 import threading
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Hashable
 from typing import cast
-
-import attrs
 
 from .... import _timeuuid as tu
 from ...._letters import DEAD, REPLAYED, DeadLetter
@@ -18,55 +13,12 @@ from ....clock import Clock, SystemClock
 from ....errors import ConfigError, KeyParked, LetterClaimed
 from ....event import Event
 from .claims import claimed
+from .marks import mark_of
 
-__all__ = ["Parked", "mark_of"]
+__all__ = ["Parked"]
 
 QUIET_S = 2.0
 """After so long without an event, the letters are listed again: another process may have put some meanwhile."""
-
-
-def mark_of(key: object) -> str:
-    """Return what stands for *key* in letters: the same for equal keys, in all processes, and it tells no value.
-
-    Raises:
-        ConfigError: the key, or a part of it, has no text of its own.
-    """
-    return hashlib.blake2b(_text_of(key).encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
-def _text_of(key: object) -> str:
-    if isinstance(key, tuple):
-        return f"({','.join(map(_text_of, key))})"
-    if isinstance(key, list):
-        return f"[{', '.join(map(_text_of, key))}]"
-    # Of these, equal ones may have another order.
-    if isinstance(key, Set):
-        return f"{{{','.join(sorted(map(_text_of, key)))}}}"
-    if isinstance(key, Mapping):
-        return f"{{{','.join(sorted(f'{_text_of(name)}:{_text_of(value)}' for name, value in key.items()))}}}"
-    if names := _fields_of(key):
-        return f"{type(key).__qualname__}{_text_of({name: getattr(key, name) for name in names})}"
-    text = repr(key)
-    if type(key).__repr__ is object.__repr__ or (not isinstance(key, _LEAVES) and _ADDRESS.search(text)):
-        raise ConfigError(
-            f"park= returned a {type(key).__qualname__}, which no later process can recognize; return text, a number, "
-            "or a tuple of them, such as event.foreign_id"
-        )
-    return text
-
-
-def _fields_of(key: object) -> list[str]:
-    """Return the fields that tell whether two of the class of *key* are equal; none if something else tells it."""
-    cls = type(key)
-    if attrs.has(cls):
-        return [field.name for field in attrs.fields(cls) if field.eq and cls.__eq__ is not object.__eq__]
-    if isinstance(key, type) or not dataclasses.is_dataclass(key):
-        return []
-    return [field.name for field in dataclasses.fields(key) if field.compare and cls.__eq__ is not object.__eq__]
-
-
-_LEAVES = (str, bytes, int, float)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Parked:
