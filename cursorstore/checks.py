@@ -11,11 +11,11 @@ from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
 from rscylla.errors import ConfigError, CursorConflict, CursorRegression
 
 from .cursors.codec import CursorCodec, format_us
+from .table import check_name
 
 __all__ = [
     "admin_of",
     "check_consumer",
-    "check_name",
     "check_reason",
     "conflict",
     "find",
@@ -28,16 +28,6 @@ __all__ = [
 def check_consumer(consumer: str) -> None:
     """Raise ``ConfigError`` if *consumer* cannot be the key of a cursor."""
     check_name("a consumer's name", consumer)
-
-
-def check_name(what: str, name: str) -> None:
-    """Raise ``ConfigError`` if *name*, which is *what*, cannot be a key of a table."""
-    try:
-        size = len(name.encode()) if isinstance(name, str) else 0
-    except UnicodeEncodeError:  # half of a pair of surrogates
-        size = 0
-    if not 0 < size <= 65_535:
-        raise ConfigError(f"{what} must be text of 1 to 65535 bytes")
 
 
 def check_reason(reason: str) -> None:

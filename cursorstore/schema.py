@@ -18,12 +18,7 @@ who work on a letter, each for a while; of two, none goes on.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
-import attrs
-
-from rscylla.errors import ConfigError
+from .table import TableKind
 
 __all__ = [
     "CURSORS",
@@ -34,11 +29,9 @@ __all__ = [
     "GROUPS",
     "LEASES",
     "LETTERS",
-    "TableKind",
     "group_schema_cql",
     "lease_schema_cql",
     "letter_schema_cql",
-    "qualified",
     "schema_cql",
 ]
 
@@ -49,28 +42,6 @@ DEFAULT_GROUP_TABLE = "rscylla_groups"
 DEFAULT_LEASE_TABLE = "rscylla_leases"
 
 DEFAULT_LETTER_TABLE = "rscylla_dead_letters"
-
-
-@attrs.frozen
-class TableKind:
-    """The schema of a kind of table. ``columns`` has their types by name; ``hint`` says how to create such a table."""
-
-    what: str
-    columns: Mapping[str, str]
-    primary_key: str
-    options: str
-    comment: str
-    hint: str
-
-    def cql(self, keyspace: str, table: str) -> str:
-        """Return the statement that creates the table, without a semicolon."""
-        columns = "".join(f"    {name} {kind},\n" for name, kind in self.columns.items())
-        # No default TTL: an expiring cell would win over a plain one of the same timestamp, and then vanish.
-        return (
-            f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}"
-            f"    PRIMARY KEY ({self.primary_key})\n)\n"
-            f"WITH {self.options}default_time_to_live = 0\n    AND comment = '{self.comment}'"
-        )
 
 
 CURSORS = TableKind(
@@ -188,13 +159,3 @@ def group_schema_cql(keyspace: str, table: str = DEFAULT_GROUP_TABLE) -> str:
 def letter_schema_cql(keyspace: str, table: str = DEFAULT_LETTER_TABLE) -> str:
     """Return the statement that creates the table of the dead letters, as ``schema_cql`` does."""
     return LETTERS.cql(keyspace, table)
-
-
-def qualified(keyspace: str, table: str) -> str:
-    """Return the quoted full name of a table. Both names are case-sensitive."""
-    for what, name in (("keyspace", keyspace), ("table", table)):
-        if not isinstance(name, str) or not re.fullmatch(r"\w{1,192}", name, re.ASCII):
-            raise ConfigError(
-                f"{name!r} cannot be the name of a {what}; use only letters, digits, and _, without quotes"
-            )
-    return f'"{keyspace}"."{table}"'

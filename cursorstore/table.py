@@ -1,12 +1,14 @@
-"""A table with its prepared statements. Only this module of the stores imports the driver."""
+"""Tables of stores: their schemas, and their prepared statements. Only this module of the stores imports the driver."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 import cassandra
 from cassandra import ConsistencyLevel
 
@@ -14,11 +16,10 @@ from rscylla._retry import retry
 from rscylla.driver import DRIVER_ERRORS, translate
 from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, RscyllaError, TableNotFound
 
-from .schema import TableKind, qualified
-
 __all__ = [
     "StoreTable",
     "TableKind",
+    "check_name",
     "values_of",
 ]
 
@@ -31,6 +32,28 @@ _SERIAL = {
 
 _SERIAL_TRIES = 5
 """Attempts at a serial read, which fails while it meets conditional writes."""
+
+
+@attrs.frozen
+class TableKind:
+    """The schema of a kind of table. ``columns`` has their types by name; ``hint`` says how to create such a table."""
+
+    what: str
+    columns: Mapping[str, str]
+    primary_key: str
+    options: str
+    comment: str
+    hint: str
+
+    def cql(self, keyspace: str, table: str) -> str:
+        """Return the statement that creates the table, without a semicolon."""
+        columns = "".join(f"    {name} {kind},\n" for name, kind in self.columns.items())
+        # No default TTL: an expiring cell would win over a plain one of the same timestamp, and then vanish.
+        return (
+            f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}"
+            f"    PRIMARY KEY ({self.primary_key})\n)\n"
+            f"WITH {self.options}default_time_to_live = 0\n    AND comment = '{self.comment}'"
+        )
 
 
 class StoreTable:
@@ -186,6 +209,26 @@ class StoreTable:
     def _schema(self, column: str, kind: str, where: str, *names: str) -> set[str]:
         answer = self._session.execute(f"SELECT {column} FROM system_schema.{kind} WHERE {where}", names)
         return {values_of(row)[0] for row in answer}
+
+
+def qualified(keyspace: str, table: str) -> str:
+    """Return the quoted full name of a table. Both names are case-sensitive."""
+    for what, name in (("keyspace", keyspace), ("table", table)):
+        if not isinstance(name, str) or not re.fullmatch(r"\w{1,192}", name, re.ASCII):
+            raise ConfigError(
+                f"{name!r} cannot be the name of a {what}; use only letters, digits, and _, without quotes"
+            )
+    return f'"{keyspace}"."{table}"'
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ``ConfigError`` if *name*, which is *what*, cannot be a key of a table."""
+    try:
+        size = len(name.encode()) if isinstance(name, str) else 0
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        size = 0
+    if not 0 < size <= 65_535:
+        raise ConfigError(f"{what} must be text of 1 to 65535 bytes")
 
 
 def values_of(row: Any) -> tuple[Any, ...]:

@@ -15,8 +15,8 @@ from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._slices import Slice
 from rscylla.errors import ConfigError
 
-from ..checks import check_name
 from ..cursors.codec import parse_us
+from ..table import check_name
 
 __all__ = [
     "MOST_SLICES",

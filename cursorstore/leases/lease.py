@@ -29,9 +29,10 @@ from rscylla._retry import Backoff, retry
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
-from ..checks import check_name, process_name
+from ..checks import process_name
 from ..cursors.codec import format_us, parse_us
 from ..schema import DEFAULT_LEASE_TABLE
+from ..table import check_name
 from .table import Claim, LeaseRow, LeaseTable
 from .term import DEFAULT_TTL, Term
 
