@@ -110,7 +110,12 @@ class StoreTable:
 
         *timeout_s*: how long to wait for the answer; None: as long as the session is configured to wait.
         """
-        statement = self._statement(text, idempotent=idempotent).bind(values)
+        try:
+            statement = self._statement(text, idempotent=idempotent).bind(values)
+        except UnicodeEncodeError as e:
+            raise ConfigError(
+                f"table {self.name} takes no text with half of a pair of surrogates; pass valid text"
+            ) from e
         waiting = {} if timeout_s is None else {"timeout": timeout_s}
         if not serial:
             return self._session.execute(statement, **waiting)  # type: ignore[no-any-return]

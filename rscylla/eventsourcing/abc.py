@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import attrs
 
+from cursorstore.table import check_name
+
 from ..errors import ConfigError
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot, milliseconds
 
@@ -233,8 +235,7 @@ class Timer:
     place: int | None = attrs.field(default=None, kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.id, str) or not 0 < len(self.id.encode()) <= 65_535:
-            raise ConfigError("the id of a timer must be text of 1 to 65535 bytes")
+        check_name("the id of a timer", self.id)
 
 
 class TimerStore(Protocol):

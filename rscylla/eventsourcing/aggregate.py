@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from ..errors import ConfigError
+from cursorstore.table import check_name
+
 from .codec import calling
 from .envelope import AggregateID
 from .types import EventTypes
@@ -49,8 +50,7 @@ class Aggregate(Generic[S, C, E]):
     state_schema: int = attrs.field(default=1, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ConfigError("the name of an aggregate is not a text, or is empty")
+        check_name("the name of an aggregate", self.name)
 
     def id(self, id: str) -> AggregateID:  # noqa: A002 - as in AggregateID
         """Return the identity of the aggregate of this kind with that id."""

@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from cursorstore.table import check_name
+
 from ..errors import ConfigError
 
 __all__ = ["AggregateID", "Envelope", "EventRecord", "Snapshot"]
@@ -34,7 +36,7 @@ def _texts(values: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen(order=True)
 class AggregateID:
-    """The identity of an aggregate, and the partition key of its events. Neither part is empty.
+    """The identity of an aggregate, and the partition key of its events. Both parts are texts of 1 to 65535 bytes.
 
     >>> str(AggregateID("order", "4711"))
     'order/4711'
@@ -44,9 +46,8 @@ class AggregateID:
     id: str
 
     def __attrs_post_init__(self) -> None:
-        for what, text in (("type", self.type), ("id", self.id)):
-            if not isinstance(text, str) or not text:
-                raise ConfigError(f"the {what} of an aggregate is not a text, or is empty")
+        check_name("the type of an aggregate", self.type)
+        check_name("the id of an aggregate", self.id)
 
     def __str__(self) -> str:
         return f"{self.type}/{self.id}"

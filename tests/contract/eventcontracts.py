@@ -448,8 +448,9 @@ class TimerStoreContract:
     def test_times_have_a_zone_and_ids_are_text(self) -> None:
         with pytest.raises(ConfigError, match="time zone"):
             Timer("a", datetime(2026, 11, 21))
-        with pytest.raises(ConfigError, match="id of a timer"):
-            Timer("", self.now())
+        for wrong in ("", "\ud83d", "x" * 65_536, 1):
+            with pytest.raises(ConfigError, match="the id of a timer must be text of 1 to 65535 bytes"):
+                Timer(wrong, self.now())  # type: ignore[arg-type]
 
 
 class BuildStoreContract:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,9 @@ from eventcontracts import (
 )
 
 from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import ConfigError
 from rscylla.eventsourcing import (
+    AggregateID,
     BuildStore,
     EventStore,
     MemoryBuilds,
@@ -30,13 +32,16 @@ from rscylla.eventsourcing import (
     ScyllaSnapshotStore,
     ScyllaSubjectKeys,
     ScyllaTimers,
+    Snapshot,
     SnapshotStore,
     SubjectKeys,
+    Timer,
     TimerStore,
 )
 from rscylla.testing import ManualClock
 
 KEYSPACE = "Shop"
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 class TestMemoryEventStore(EventStoreContract):
@@ -90,6 +95,24 @@ class TestScyllaSnapshotStore(OverTCP, SnapshotStoreContract):
 class TestScyllaSubjectKeys(OverTCP, SubjectKeysContract):
     def open_keys(self) -> SubjectKeys:
         return ScyllaSubjectKeys(next(self.sessions), KEYSPACE, create=True)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda session: ScyllaTimers(session, KEYSPACE, create=True).schedule(Timer("a", NOON, "\ud83d")),
+        lambda session: ScyllaTimers(session, KEYSPACE, create=True).cancel("\ud83d"),
+        lambda session: ScyllaBuilds(session, KEYSPACE, create=True).find_builds("\ud83d"),
+        lambda session: ScyllaSubjectKeys(session, KEYSPACE, create=True).make_key("\ud83d"),
+        lambda session: ScyllaSnapshotStore(session, KEYSPACE, create=True).put_snapshot(
+            Snapshot(AggregateID("order", "1"), 1, 1, "\ud83d")
+        ),
+    ],
+    ids=["timer", "timer id", "projection", "subject", "snapshot"],
+)
+def test_no_table_takes_half_of_a_pair_of_surrogates(sessions: Iterator[Any], write: Callable[[Any], object]) -> None:
+    with pytest.raises(ConfigError, match="takes no text with half of a pair of surrogates; pass valid text"):
+        write(next(sessions))
 
 
 class TestMemoryBuilds(BuildStoreContract):

@@ -19,9 +19,20 @@ def record(at: datetime) -> EventRecord:
     return EventRecord(ORDER, 1, EVENT_ID, "Placed", 1, "{}", at)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("", "1"), ("order", ""), (None, "1"), ("order", 1)])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("", "1"),
+        ("order", ""),
+        (None, "1"),
+        ("order", 1),
+        ("order", "\ud83d"),
+        ("\ud83d", "1"),
+        ("order", "x" * 65_536),
+    ],
+)
 def test_both_parts_of_an_id_are_texts(kind: str, name: str) -> None:
-    with pytest.raises(ConfigError, match="of an aggregate is not a text, or is empty"):
+    with pytest.raises(ConfigError, match="of an aggregate must be text of 1 to 65535 bytes"):
         AggregateID(kind, name)
 
 
