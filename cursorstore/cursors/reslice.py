@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 from rscylla.abc import CursorStore
 from rscylla.errors import ConfigError, CursorError, CursorRegression
 from rscylla.event import cursor_key

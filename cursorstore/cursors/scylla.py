@@ -29,7 +29,7 @@ from typing import Any
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 from rscylla.abc import CursorRecord, Fence, Fencing, Lease
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from rscylla._groups import GroupMember, GroupView
-from rscylla._slices import FAST, slice_named
+from rscylla._tokens import FAST, slice_named
 from rscylla.abc import CursorStore
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, RscyllaError

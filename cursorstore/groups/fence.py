@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 
 from ..leases.term import Term
 

@@ -25,7 +25,7 @@ from typing import Any
 import attrs
 
 from rscylla._groups import NOBODY, GroupSlice, GroupView
-from rscylla._slices import FAST, Slice, slice_named
+from rscylla._tokens import FAST, Slice, slice_named
 from rscylla.abc import Fence
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout

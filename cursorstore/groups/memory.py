@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from rscylla._groups import GroupMember, GroupSlice, GroupView
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 from rscylla.clock import Clock, SystemClock
 
 from .rows import Move, Standing, member_of, moved, view_of

@@ -12,7 +12,7 @@ import attrs
 
 from rscylla import _timeuuid as tu
 from rscylla._groups import GroupMember, GroupSlice, GroupView
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 from rscylla.errors import ConfigError
 
 from ..cursors.codec import parse_us

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 
 from ..schema import DEFAULT_GROUP_TABLE, GROUPS
 from ..table import StoreTable, values_of

@@ -8,7 +8,7 @@ from typing import Protocol, cast, runtime_checkable
 
 import attrs
 
-from .._slices import Slice, slice_named
+from .._tokens import Slice, slice_named
 from ..event import Event
 from ._optional import overriding
 

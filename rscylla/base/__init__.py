@@ -1,6 +1,6 @@
 """Base tables, for whatever reads or writes them beside their logs: their columns, their rows, and their statements."""
 
-from .queries import select_by_key, select_range, token_of, token_range, with_times
+from .queries import select_by_key, select_range, token_of, with_times
 from .reading import ATTEMPTS, BACKOFF, pages
 from .scanning import TableScan
 from .statements import ChangeWriter, RowWriter, Write, remaining_ttl
@@ -21,6 +21,5 @@ __all__ = [
     "select_by_key",
     "select_range",
     "token_of",
-    "token_range",
     "with_times",
 ]

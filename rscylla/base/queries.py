@@ -10,9 +10,8 @@ import attrs
 from ..cdc.log import BaseColumn, Table
 from ..types import Type, quote_name
 
-__all__ = ["Selected", "equal", "select_by_key", "select_range", "token_of", "token_range", "with_times"]
+__all__ = ["Selected", "equal", "select_by_key", "select_range", "token_of", "with_times"]
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
 _TIMES = {"writetime": Type("bigint"), "ttl": Type("int")}
 
 
@@ -48,7 +47,7 @@ def token_of(table: Table) -> str:
 
 
 def select_range(table: Table, expressions: Iterable[str]) -> str:
-    """Return the text that reads the rows of a range of tokens; its values are a ``token_range``."""
+    """Return the text that reads the rows of a range of tokens; its values are the ends of a ``TokenRange``."""
     token = token_of(table)
     return f"SELECT {', '.join(expressions)} FROM {table.full_name} WHERE {token} > ? AND {token} <= ?"
 
@@ -61,13 +60,3 @@ def select_by_key(table: Table, expressions: Iterable[str], key: Iterable[BaseCo
 def equal(names: Iterable[str]) -> str:
     """Return the condition that each of the named columns has the bound value."""
     return " AND ".join(f"{quote_name(name)} = ?" for name in names)
-
-
-def token_range(number: int, ranges: int) -> tuple[int, int]:
-    """Return the bounds of one of *ranges* that cover the ring: the lower is excluded, for no key has the least token.
-
-    Args:
-        number: from 0 to ``ranges - 1``.
-    """
-    low, high = (_LEAST + (_MOST - _LEAST) * n // ranges for n in (number, number + 1))
-    return low, high

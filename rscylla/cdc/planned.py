@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 import attrs
 
 from .. import _timeuuid as tu
-from .._slices import Slice
+from .._tokens import Slice
 from ..abc import BatchProgress, CursorStore
 from ..clock import Stop
 from ..errors import ConfigError, MissingLag

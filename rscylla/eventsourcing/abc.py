@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, Protocol
 
 import attrs
 
 from cursorstore.table import check_name
 
-from ..errors import ConfigError
+from .._tokens import TokenRange
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot, milliseconds
 
 __all__ = [
@@ -26,31 +25,6 @@ __all__ = [
     "TimerStore",
     "TokenRange",
 ]
-
-_LEAST, _MOST = -(2**63), 2**63 - 1
-
-
-@attrs.frozen
-class TokenRange:
-    """The aggregates whose tokens are above ``low`` and not above ``high``; by default, all.
-
-    >>> TokenRange().split(2)
-    [TokenRange(low=-9223372036854775808, high=-1), TokenRange(low=-1, high=9223372036854775807)]
-    """
-
-    low: int = _LEAST
-    high: int = _MOST
-
-    def __attrs_post_init__(self) -> None:
-        if not _LEAST <= self.low <= self.high <= _MOST:
-            raise ConfigError(f"the range of tokens from {self.low} to {self.high} is none; low must not be above high")
-
-    def split(self, parts: int) -> list[TokenRange]:
-        """Return *parts* ranges that cover this one, in order."""
-        if parts < 1:
-            raise ConfigError(f"a range cannot be split into {parts} parts; use 1 or more")
-        cuts = [self.low + (self.high - self.low) * n // parts for n in range(parts + 1)]
-        return [TokenRange(low, high) for low, high in pairwise(cuts)]
 
 
 @attrs.frozen

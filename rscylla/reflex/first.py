@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import cast
 
-from .._slices import Slice
+from .._tokens import Slice
 from ..abc import CursorAdmin, CursorRecord, CursorStore, flush_cursor
 from ..errors import ConfigError
 

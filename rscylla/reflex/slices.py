@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, Unpack
 
-from .._slices import MOST, Slice, slice_named
+from .._tokens import MOST, Slice, slice_named
 from ..abc import Consumer, CursorStore, StreamFunc
 from ..errors import ConfigError
 from ..options import StreamOption

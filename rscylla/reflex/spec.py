@@ -9,7 +9,7 @@ from typing import TypedDict
 import attrs
 from prometheus_client import CollectorRegistry
 
-from .._slices import FAST, Slice
+from .._tokens import FAST, Slice
 from ..abc import Consumer, CursorStore, Fate, Stopper, StreamFunc
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from ..base import token_range
+from .._tokens import TokenRange
 from ..cdc.log import read_base_table
 from ..cdc.rows import Cells
 from ..clock import Clock, Stop, SystemClock
@@ -121,8 +121,7 @@ def verify(
     search = _Search(here, there, looks=looks, limit=limit, lag=lag)
     try:
         with ThreadPoolExecutor(workers, "rscylla-verify") as pool:
-            tokens = [token_range(number, ranges) for number in range(ranges)]
-            parts = [pool.submit(search.compare, low, high) for low, high in tokens]
+            parts = [pool.submit(search.compare, part.low, part.high) for part in TokenRange().split(ranges)]
             try:
                 _follow(search, parts, on_progress)
             finally:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._slices import slices_text
+from .._tokens import slices_text
 from ..clock import Clock
 from .health import Check, Facts, GroupFacts, LaneFacts, Limits, report
 from .http import Answer, json_answer

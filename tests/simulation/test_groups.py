@@ -22,7 +22,7 @@ from cursorstore.groups import admin as groupadmin
 from cursorstore.groups.group import _Membership
 from cursorstore.leases.term import Term
 from rscylla._groups import GroupView
-from rscylla._slices import slice_at
+from rscylla._tokens import slice_at
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.walk import Switch, Walk
 from rscylla.cdc.read import slices

@@ -14,7 +14,7 @@ import rscylla
 ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
-GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
+GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._tokens", "rscylla._letters")
 GROUND += ("rscylla._groups", "rscylla._integers", "rscylla._decoder", "rscylla.abc")
 GROUND += ("rscylla._visible", "rscylla._bounded")
 
@@ -31,16 +31,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._visible": (),
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
-    "rscylla._slices": ("rscylla.errors",),
+    "rscylla._tokens": ("rscylla.errors",),
     "rscylla._decoder": (),
     "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._bounded": ("rscylla.clock",),
     "rscylla._letters": ("rscylla.errors", "rscylla.event", "rscylla._integers"),
-    "rscylla._groups": ("rscylla._slices",),
+    "rscylla._groups": ("rscylla._tokens",),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
-        *("rscylla._letters", "rscylla._groups", "rscylla._slices"),
+        *("rscylla._letters", "rscylla._groups", "rscylla._tokens"),
     ),
     "rscylla.driver": GROUND,
     "rscylla.cdc.log": (*GROUND, "rscylla.driver"),
@@ -320,6 +320,15 @@ def test_pure_rooms_touch_nothing_outside() -> None:
     for module in PURE:
         touched = {name.split(".")[0] for name, _, _ in imports(module)} & WORLDLY
         assert not touched, f"{module} imports {touched}"
+
+
+def test_only_one_module_knows_the_bounds_of_the_token_ring() -> None:
+    # What else has 64 bits: numbers of CQL, of Java, and of Spark, times without an end, and the hash of keys.
+    others = ("rscylla.types", "rscylla.kafka.config", "rscylla.spark", "rscylla.event")
+    others += ("rscylla.cdc.log.lifetimes", "rscylla.cdc.log.routing", "rscylla.embedded")
+    for module in modules():
+        bounds = {ast.unparse(n) for n in nodes(module) if isinstance(n, ast.BinOp)} & {"2 ** 63", "1 << 63", "1 << 64"}
+        assert not bounds or within(module, ("rscylla._tokens", *others)), f"{module}: take {bounds} from _tokens"
 
 
 def test_only_the_clock_reads_time() -> None:

@@ -14,6 +14,7 @@ import attrs
 
 from ..._streamid import token_of, vnode_of
 from ..._timeuuid import format_time
+from ..._tokens import LAST, LEAST
 from ...driver import ReadSession
 from ...errors import MetadataError, NoStreams, QueryFailed
 
@@ -164,7 +165,7 @@ def _closes(vnodes: list[tuple[int, set[int]]]) -> bool:
 
 def _token_after(token: int) -> int:
     # No key has the smallest token, and no stream has the largest one.
-    return token + 1 if token + 1 < 2**63 - 1 else 1 - 2**63
+    return token + 1 if token + 1 < LAST else LEAST + 1
 
 
 class _ClusterTopology:

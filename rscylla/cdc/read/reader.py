@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from ..._slices import Slice
+from ..._tokens import Slice
 from ...clock import Stop
 from ...driver import Page
 from ...errors import HeadReached

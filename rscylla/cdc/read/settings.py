@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 
-from ..._slices import Slice
+from ..._tokens import Slice
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError
 from ..log import OnExpired, group_streams

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 
 import attrs
 
-from ..._slices import Slice
+from ..._tokens import Slice
 from ...clock import Stop
 from ...errors import HeadReached, Stopped, is_resumable
 from ..log import Source

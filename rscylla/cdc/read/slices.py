@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from ..._slices import Slice, slice_at
+from ..._tokens import Slice, slice_at
 from ..log import Range
 from ..rows import LogRows
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 import attrs
 
 from ..._decoder import compiled
-from ..._slices import slice_at
 from ..._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
+from ..._tokens import slice_at
 from ...driver import Column, Page, hash_of_key
 from ...errors import MalformedData, MetadataError
 from ...types import Decoder, Digits, Type, decoder_for, log_list, with_digits

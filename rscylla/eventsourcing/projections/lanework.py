@@ -11,17 +11,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._retry import Backoff, retry
-from ..._slices import Slice
+from ..._tokens import Slice, TokenRange
 from ...abc import Run
 from ...clock import Stop, fenced
 from ...errors import EventStoreError, RscyllaError, Stopped, VersionGap
-from ..abc import Built, TokenRange
+from ..abc import Built
 from ..envelope import AggregateID, Envelope, EventRecord
 
 if TYPE_CHECKING:
     from .projections import Projector
 
-__all__ = ["LaneWork", "tokens_of"]
+__all__ = ["LaneWork"]
 
 log = logging.getLogger("rscylla.eventsourcing")
 
@@ -221,7 +221,7 @@ class LaneWork:
 
     def _part(self) -> TokenRange:
         """Return the tokens of the lane's aggregates."""
-        return tokens_of(self._slice)
+        return self._slice.tokens
 
     def _rest(self, built: Built) -> TokenRange:
         part = self._part()
@@ -234,7 +234,7 @@ class LaneWork:
         """Return whether all lanes that share the work with this one have scanned their parts."""
         consumer, count = self._slice.whole(self._lane) or "", self._slice.count
         lanes = (Slice(index, count) for index in range(count))
-        return all(built.rest.get(each.name(consumer)) == tokens_of(each).high for each in lanes)
+        return all(built.rest.get(each.name(consumer)) == each.tokens.high for each in lanes)
 
     def _scan(self, built: Built) -> None:
         build, part = built.building, self._rest(built)
@@ -280,10 +280,3 @@ class LaneWork:
                         del self._left[aggregate]
                     return
             is_shown = self._applier.fill(build, aggregate, left, self._check)
-
-
-def tokens_of(part: Slice) -> TokenRange:
-    """Return the tokens of a slice."""
-    tokens, half = 1 << 64, 1 << 63
-    first, after = (-(-n * tokens // part.count) - half for n in (part.index, part.index + 1))
-    return TokenRange(max(first - 1, -half), after - 1)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
 
-from ..._slices import Slice
+from ..._tokens import Slice
 from ...abc import Run
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError

@@ -7,8 +7,9 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 
+from ..._tokens import LEAST, TokenRange
 from ...errors import SubjectForgotten
-from ..abc import ScanPage, TokenRange
+from ..abc import ScanPage
 from ..envelope import AggregateID, EventRecord, Snapshot
 from .bounds import Bounds, conflict, content
 
@@ -70,7 +71,7 @@ def _token(aggregate: AggregateID) -> int:
     key = f"{len(aggregate.type)} {aggregate}".encode("utf-8", "surrogatepass")
     # The least one belongs to no key, as in Scylla, for ranges exclude their lower end.
     return max(
-        1 - 2**63, int.from_bytes(hashlib.blake2b(key, digest_size=8, usedforsecurity=False).digest(), signed=True)
+        LEAST + 1, int.from_bytes(hashlib.blake2b(key, digest_size=8, usedforsecurity=False).digest(), signed=True)
     )
 
 

@@ -22,10 +22,11 @@ from typing import Any
 from cursorstore.table import StoreTable, values_of
 
 from ..._retry import Backoff, may_help, retry
+from ..._tokens import TokenRange
 from ...base import TableScan
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConnectionFailed, MalformedData, QueryTimeout, SubjectForgotten, VersionConflict
-from ..abc import ScanPage, TokenRange
+from ..abc import ScanPage
 from ..envelope import AggregateID, EventRecord, Snapshot
 from .bounds import Bounds, conflict, content
 from .schema import (

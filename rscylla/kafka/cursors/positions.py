@@ -8,7 +8,7 @@ from typing import Final, Self, cast
 import attrs
 
 from ... import _timeuuid as tu
-from ..._slices import Slice
+from ..._tokens import LAST, LEAST, Slice
 from ...abc import CursorAdmin, CursorRecord, CursorStore
 from ...errors import ConfigError, InvalidCursor
 from ...event import EventID
@@ -16,8 +16,6 @@ from ...event import EventID
 __all__ = [
     "INCREMENTAL",
     "INITIAL",
-    "LEAST",
-    "MOST",
     "Position",
     "admin_of",
     "beginning",
@@ -25,9 +23,6 @@ __all__ = [
     "position_of",
     "snapshot_name",
 ]
-
-LEAST, MOST = -(2**63), 2**63 - 1
-"""Tokens: the least, which no key has, and the last."""
 
 INITIAL, INCREMENTAL = 0, 1
 """Kinds of snapshots."""
@@ -85,7 +80,7 @@ class Position:
     @property
     def is_done(self) -> bool:
         # No partition has this token: rows of the last one leave the position below it.
-        return self.token == MOST
+        return self.token == LAST
 
     def at(self, token: int) -> str:
         raw = (token - LEAST).to_bytes(8, "big") + bytes(8)

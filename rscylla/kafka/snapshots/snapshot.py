@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from ... import _timeuuid as tu
-from ..._slices import TOKENS, Slice
+from ..._tokens import LAST, Slice
 from ...abc import CursorStore, JointPublisher, Message, Publisher, StreamClient, StreamFunc, StreamStatus
 from ...base import pages, select_range, token_of
 from ...cdc import Stream
@@ -46,8 +46,6 @@ from ...types import quote_name
 from ..cursors.positions import (
     INCREMENTAL,
     INITIAL,
-    LEAST,
-    MOST,
     Position,
     admin_of,
     beginning,
@@ -155,7 +153,7 @@ class _Rows:
         self._clocks.sample()
         self._sampled = self._clock.monotonic()
         self._emitter = Emitter(snapshot.settings)
-        self._span = _span(Slice.of(stream.key_slice))
+        self._span = Slice.of(stream.key_slice).tokens
         self._table = self._read_table()
         rate = snapshot.rows_per_s
         # A page is read ahead, so it must not wait long for its turn.
@@ -176,7 +174,7 @@ class _Rows:
 
     def recv_many(self, limit: int) -> Sequence[SnapshotRow] | Progress:
         if self._over:
-            raise HeadReached("the snapshot is complete", cursor=self._position.at(MOST))
+            raise HeadReached("the snapshot is complete", cursor=self._position.at(LAST))
         while not self._ended and len(self._ready) < limit and not self._whole(limit):
             self._stop.check()
             batch = next(self._batches, None)
@@ -186,8 +184,8 @@ class _Rows:
                 self._ready.extend(batch)
         if not self._ready:
             self._over = True
-            self._report(MOST, is_end=True)
-            return Progress(self._position.at(MOST), self._clock.now_us())
+            self._report(LAST, is_end=True)
+            return Progress(self._position.at(LAST), self._clock.now_us())
         count = self._whole(limit) or min(limit, len(self._ready))
         return [self._ready.popleft() for _ in range(count)]
 
@@ -206,7 +204,7 @@ class _Rows:
 
     def _walk(self) -> Generator[list[SnapshotRow]]:
         """Yield the events of page after page. The last row is held back until it is known whether another follows."""
-        low, high = self._span
+        low, high = self._span.low, self._span.high
         done = max(low, self._position.token)
         is_first = done == low
         held: _Held | None = None
@@ -230,7 +228,7 @@ class _Rows:
         record = row.reader.record(row.cells, at_us=read_us, now_ns=now_ns, snapshot=mark, static=row.is_static)
         if record is None:
             return None
-        is_end = is_end and row.token != MOST  # which says that all is done
+        is_end = is_end and row.token != LAST  # which says that all is done
         return SnapshotRow(record, self._position.at(row.token - (not is_end)), read_us, read_at, is_end=is_end)
 
     def _pages(
@@ -330,7 +328,7 @@ class _Rows:
             self._stop.check()
 
     def _report(self, token: int, *, is_end: bool = False) -> None:
-        low, high = self._span
+        low, high = self._span.low, self._span.high
         part = 1.0 if is_end else (token - low) / (high - low)
         if self._snapshot.on_progress is not None:
             self._snapshot.on_progress(part, self._count)
@@ -338,12 +336,6 @@ class _Rows:
         if is_end or now - self._logged >= LOG_EVERY_S:
             self._logged = now
             log.info("snapshot of %s: %d rows, %.1f %% of the tokens", self._snapshot.source, self._count, 100 * part)
-
-
-def _span(key_slice: Slice) -> tuple[int, int]:
-    """Return the tokens of a slice: above the first, up to the second. No key has the least token."""
-    first, after = (-(-(i * TOKENS) // key_slice.count) + LEAST for i in (key_slice.index, key_slice.index + 1))
-    return max(first - 1, LEAST), after - 1
 
 
 # ---------------------------------------------------------------- snapshots of a connector

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 import attrs
 
-from ..._slices import FAST
+from ..._tokens import FAST
 from ...abc import (
     Committing,
     Consumer,

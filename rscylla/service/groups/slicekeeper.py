@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 import attrs
 
 from ..._groups import NOBODY, GroupView
-from ..._slices import Slice, slices_text
+from ..._tokens import Slice, slices_text
 from ...abc import Membership
 from ...clock import Clock, Stop
 from ...errors import LeaseLost

@@ -10,8 +10,8 @@ import attrs
 from prometheus_client import Gauge
 
 from ..._groups import GroupView
-from ..._slices import Slice
 from ..._timeuuid import datetime_of
+from ..._tokens import Slice
 from ...abc import fence_name
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ...base import pages, select_range, token_range, with_times
+from ..._tokens import TokenRange
+from ...base import pages, select_range, with_times
 from ...cdc import Stream
 from ...cdc.arrow import built, naming
 from ...cdc.log import BaseColumn, LoggedTable, dropped_columns
@@ -214,8 +215,8 @@ class _RangeReader:
         builders = self.query.builders()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                tokens, doing = token_range(number, self.ranges), f"reading {name}"
-                for page in pages(session, statement, tokens, doing=doing, clock=clock, stop=Stop()):
+                part, doing = TokenRange().split(self.ranges)[number], f"reading {name}"
+                for page in pages(session, statement, (part.low, part.high), doing=doing, clock=clock, stop=Stop()):
                     if page.row_count:
                         yield self.query.batch(page.cells(name), builders, clock.now_us() // 1_000_000)
 

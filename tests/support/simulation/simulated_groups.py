@@ -35,7 +35,7 @@ from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership,
 from cursorstore.groups import memory as _memorygroups
 from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
 from rscylla._groups import GroupView
-from rscylla._slices import Slice
+from rscylla._tokens import Slice
 from rscylla.abc import CursorStore
 from rscylla.clock import Stop
 from rscylla.reflex.telemetry.meters import meters_for

@@ -27,9 +27,9 @@ from cursorstore import ScyllaCursorStore
 from cursorstore import table as _cql
 from cursorstore.cursors import buffered, scylla
 from rscylla import QueryTimeout, RscyllaError, Stopped, StreamLag
-from rscylla._slices import TOKENS, Slice, slice_at
 from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
+from rscylla._tokens import TOKENS, Slice, slice_at
 from rscylla.abc import flush_cursor
 from rscylla.cdc.log import source as source_room
 from rscylla.cdc.log.source import Source

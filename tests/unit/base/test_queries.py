@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rscylla.base.queries import Selected, equal, select_by_key, select_range, token_of, token_range, with_times
+from rscylla.base.queries import Selected, equal, select_by_key, select_range, token_of, with_times
 from rscylla.cdc.log.table import BaseColumn, Table
 from rscylla.types import Type
 
@@ -42,16 +40,3 @@ def test_rows_are_read_by_the_key_that_is_given() -> None:
         'SELECT amount FROM shop."Orders" WHERE id = ? AND "Place" = ?'
     )
     assert equal(["line"]) == "line = ?"
-
-
-@pytest.mark.parametrize("ranges", [1, 2, 3, 7, 64, 1000])
-def test_token_ranges_cover_the_ring_without_overlap(ranges: int) -> None:
-    found = [token_range(number, ranges) for number in range(ranges)]
-    assert (found[0][0], found[-1][1]) == (-(2**63), 2**63 - 1)
-    assert all(low < high for low, high in found)
-    assert [high for _, high in found[:-1]] == [low for low, _ in found[1:]]
-
-
-def test_token_ranges_are_of_equal_size() -> None:
-    sizes = {high - low for low, high in (token_range(number, 3) for number in range(3))}
-    assert max(sizes) - min(sizes) <= 1

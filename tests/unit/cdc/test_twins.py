@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 
 from rscylla import _decoder
-from rscylla._slices import slice_at
+from rscylla._tokens import slice_at
 from rscylla.cdc.log.routing import routing_key_of
 from rscylla.cdc.rows import rows, token_of_key
 from rscylla.cdc.rows.changes import Change, PartsInPython

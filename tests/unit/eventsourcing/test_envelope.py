@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import pairwise
 
 import pytest
 
 from rscylla.errors import ConfigError
-from rscylla.eventsourcing import AggregateID, Envelope, EventRecord, TokenRange
+from rscylla.eventsourcing import AggregateID, Envelope, EventRecord
 
 ORDER = AggregateID("order", "1")
 EVENT_ID = uuid.UUID("11111111-2222-5333-8444-555555555555")
@@ -50,17 +49,3 @@ def test_an_envelope_has_the_fields_of_its_record() -> None:
     for name in EventRecord.__slots__:
         if name not in ("data", "__weakref__"):
             assert getattr(found, name) == getattr(one, name)
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 7, 1000])
-def test_the_parts_of_a_range_cover_it_once(parts: int) -> None:
-    found = TokenRange().split(parts)
-    assert (found[0].low, found[-1].high) == (-(2**63), 2**63 - 1)
-    assert all(one.high == two.low for one, two in pairwise(found))
-
-
-def test_a_range_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="low must not be above high"):
-        TokenRange(1, 0)
-    with pytest.raises(ConfigError, match="0 parts"):
-        TokenRange().split(0)

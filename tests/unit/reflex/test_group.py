@@ -24,8 +24,8 @@ from cursorstore import (
     ScyllaCursorStore,
 )
 from rscylla._groups import GroupView
-from rscylla._slices import slices_text
 from rscylla._timeuuid import datetime_of
+from rscylla._tokens import slices_text
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent

@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from slicescripts import build, key_of, name_of, scripts
 from waiting import eventually
 
-from rscylla._slices import slice_at
 from rscylla._timeuuid import datetime_of
+from rscylla._tokens import slice_at
 from rscylla.cdc.client import Client
 from rscylla.cdc.log.source import METADATA_EVERY_S
 from rscylla.cdc.read import shared as sharing_module

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logcells import BASE, LAYOUT, cells, layout_of
 from slicescripts import Owner, build, key_of, name_of, rings, scripts
 
-from rscylla._slices import Slice, slice_at
+from rscylla._tokens import Slice, slice_at
 from rscylla.cdc.client import Client
 from rscylla.cdc.log.topology import TabletTopology, VnodeTopology
 from rscylla.cdc.read.scan import Limits

@@ -20,11 +20,9 @@ from waiting import eventually
 
 import rscylla
 from cursorstore import MemoryCursorStore, MemoryDeadLetters
-from rscylla._slices import Slice, slice_at
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, VersionGap
 from rscylla.eventsourcing import MemoryBuilds, Projector, ScanPage, TokenRange, aggregate_of, parking_key
-from rscylla.eventsourcing.projections.lanework import tokens_of
 
 SOON = timedelta(milliseconds=5)
 
@@ -368,22 +366,6 @@ def test_waiting_for_a_version_ends(shop: Shop, running: Running) -> None:
     stop.set()
     with pytest.raises(rscylla.Stopped):
         running.projector.wait_for(counter("a"), 2, timedelta(seconds=30), stop=stop)
-
-
-@given(st.integers(1, 300), st.data())
-def test_the_tokens_of_a_slice_are_those_that_are_in_it(count: int, data: st.DataObject) -> None:
-    index = data.draw(st.integers(0, count - 1))
-    part = tokens_of(Slice(index, count))
-    edges = [t for edge in (part.low, part.high) for t in (edge - 1, edge, edge + 1) if -(2**63) < t < 2**63]
-    for token in [*edges, data.draw(st.integers(-(2**63) + 1, 2**63 - 1))]:
-        assert (part.low < token <= part.high) == (slice_at(token, count) == index)
-
-
-def test_the_parts_of_all_slices_are_the_whole_ring() -> None:
-    parts = [tokens_of(Slice(n, 7)) for n in range(7)]
-    assert parts[0].low == TokenRange().low
-    assert parts[-1].high == TokenRange().high
-    assert all(a.high == b.low for a, b in itertools.pairwise(parts))
 
 
 def test_arguments_are_checked(shop: Shop) -> None:

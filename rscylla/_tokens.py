@@ -1,23 +1,24 @@
-"""Slices of a table's keys, for processes that read one table together.
+"""The token ring: its bounds, its ranges, and the slices of processes that read one table together.
 
-A slice is a span of the token ring: the key of a change alone says which slice it is of, so a key always
-has the same slice, whatever happens to nodes, generations, and tablets.
+The key of a change alone says which slice it is of, so a key always has the same slice, whatever happens to nodes,
+generations, and tablets.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Self
 
 import attrs
 
 from .errors import ConfigError
 
-__all__ = ["FAST", "MOST", "Slice", "slice_at", "slice_named", "slices_text"]
+__all__ = ["FAST", "LAST", "LEAST", "MOST", "Slice", "TokenRange", "slice_at", "slice_named", "slices_text"]
 
-TOKENS = 1 << 64
-"""How many tokens the ring has; the lowest is ``-TOKENS // 2``."""
+LEAST, LAST = -(2**63), 2**63 - 1
+"""The ends of the ring. No key has the least token, and no stream of a log the last."""
 
 MOST = 1_000_000
 """How many slices there are at most."""
@@ -27,6 +28,29 @@ _TAIL = re.compile(r"\[(0|[1-9]\d{0,6})/([1-9]\d{0,6})\]\Z", re.ASCII)
 
 FAST = "[fast]"
 """The end of the name of a fast lane, after that of its consumer or slice."""
+
+
+@attrs.frozen
+class TokenRange:
+    """The tokens above ``low`` and not above ``high``; by default all, as no key has the least one.
+
+    >>> TokenRange().split(2)
+    [TokenRange(low=-9223372036854775808, high=-1), TokenRange(low=-1, high=9223372036854775807)]
+    """
+
+    low: int = LEAST
+    high: int = LAST
+
+    def __attrs_post_init__(self) -> None:
+        if not LEAST <= self.low <= self.high <= LAST:
+            raise ConfigError(f"the range of tokens from {self.low} to {self.high} is none; low must not be above high")
+
+    def split(self, parts: int) -> list[TokenRange]:
+        """Return *parts* ranges that cover this one, in order."""
+        if parts < 1:
+            raise ConfigError(f"a range cannot be split into {parts} parts; use 1 or more")
+        cuts = [self.low + (self.high - self.low) * n // parts for n in range(parts + 1)]
+        return [TokenRange(low, high) for low, high in pairwise(cuts)]
 
 
 @attrs.frozen
@@ -93,9 +117,14 @@ class Slice:
         A span whose ends are equal is the whole ring.
         """
         if start >= end:
-            lowest, highest = -(TOKENS // 2), TOKENS // 2 - 1
-            return start == end or (start < highest and self.meets(start, highest)) or self._meets(lowest, end)
+            return start == end or (start < LAST and self.meets(start, LAST)) or self._meets(LEAST, end)
         return self._meets(start + 1, end)
+
+    @property
+    def tokens(self) -> TokenRange:
+        """The tokens of the keys of the slice."""
+        low, high = (-(-(n << 64) // self.count) + LEAST - 1 for n in (self.index, self.index + 1))
+        return TokenRange(max(low, LEAST), high)
 
     def _meets(self, first: int, last: int) -> bool:
         return slice_at(first, self.count) <= self.index <= slice_at(last, self.count)
@@ -107,7 +136,7 @@ def slice_at(token: int, count: int) -> int:
     >>> [slice_at(t, 4) for t in (-(2**63), -1, 0, 2**63 - 1)]
     [0, 1, 2, 3]
     """
-    return (token + TOKENS // 2) * count >> 64
+    return (token - LEAST) * count >> 64
 
 
 def slice_named(name: str, counts: Collection[int]) -> Slice | None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla._slices import Slice, slice_at, slice_named
+from rscylla._tokens import LAST, LEAST, Slice, TokenRange, slice_at, slice_named
 from rscylla.abc import CursorRecord
 from rscylla.errors import ConfigError
 from rscylla.reflex import slice_of
 
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
-TOKENS = st.one_of(st.integers(LOWEST, HIGHEST), st.sampled_from([LOWEST, LOWEST + 1, -1, 0, 1, HIGHEST - 1, HIGHEST]))
+TOKENS = st.one_of(st.integers(LEAST, LAST), st.sampled_from([LEAST, LEAST + 1, -1, 0, 1, LAST - 1, LAST]))
 
 
 @given(TOKENS, st.integers(1, 50))
@@ -49,9 +49,9 @@ def test_a_slice_meets_each_span_that_has_one_of_its_tokens(start: int, end: int
         (-1, 0, [2]),
         (-2, -1, [1]),
         (-2, 0, [1, 2]),
-        (HIGHEST - 1, HIGHEST, [3]),
-        (HIGHEST, LOWEST, [0]),
-        (HIGHEST - 1, LOWEST, [0, 3]),
+        (LAST - 1, LAST, [3]),
+        (LAST, LEAST, [0]),
+        (LAST - 1, LEAST, [0, 3]),
         (5, 5, [0, 1, 2, 3]),
         (2**62, -(2**62) - 1, [0, 3]),
     ],
@@ -102,3 +102,35 @@ def test_a_name_like_that_of_a_slice_is_a_name_like_others() -> None:
     assert CursorRecord("x[0/4]", "", lease="g").member_of("g", 1) == ("x[0/4]", 0)
     assert CursorRecord("x[0/4][fast]", "").slice_of("x") is None
     assert [CursorRecord(n, "").slice_of("x") for n in ("xx[0/4]", "x[eu]", "x[eu][0/4]", "x[04/8]")] == [None] * 4
+
+
+@given(st.integers(1, 300), st.data())
+def test_the_tokens_of_a_slice_are_those_that_are_in_it(count: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, count - 1))
+    part = Slice(index, count).tokens
+    edges = [t for edge in (part.low, part.high) for t in (edge - 1, edge, edge + 1) if LEAST < t <= LAST]
+    for token in [*edges, data.draw(st.integers(LEAST + 1, LAST))]:
+        assert (part.low < token <= part.high) == (slice_at(token, count) == index)
+
+
+def test_the_parts_of_all_slices_are_the_whole_ring() -> None:
+    parts = [Slice(n, 7).tokens for n in range(7)]
+    assert parts[0].low == TokenRange().low
+    assert parts[-1].high == TokenRange().high
+    assert all(a.high == b.low for a, b in pairwise(parts))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 1000])
+def test_the_parts_of_a_range_cover_it_once(parts: int) -> None:
+    found = TokenRange().split(parts)
+    assert (found[0].low, found[-1].high) == (LEAST, LAST)
+    assert all(one.high == two.low for one, two in pairwise(found))
+    sizes = {one.high - one.low for one in found}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_range_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="low must not be above high"):
+        TokenRange(1, 0)
+    with pytest.raises(ConfigError, match="0 parts"):
+        TokenRange().split(0)
