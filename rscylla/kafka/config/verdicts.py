@@ -69,6 +69,14 @@ def _refused(properties: Properties) -> Iterator[tuple[str, str]]:
     batch, queue = (said(f"max.{what}.size") for what in ("batch", "queue"))
     if batch.isdigit() and queue.isdigit() and int(queue) <= int(batch):
         yield "max.queue.size", f"must be more than max.batch.size, which is {batch}"
+    skipped = [one.strip() for one in re.sub(",+$", "", properties.get("skipped.operations", "t")).split(",")]
+    if "" in skipped:
+        yield "skipped.operations", "must be operations without empty parts between commas"
+    if "none" in skipped and len(set(skipped)) > 1:
+        yield "skipped.operations", "must be none alone, or operations"
+    places = "cdc.include.primary-key.placement"
+    if not properties.get(places, "kafka-key").strip():
+        yield places, "must not be blank"
     if said("cdc.output.format") == "advanced":
         if said("experimental.preimages.enabled") == "true":
             yield (
@@ -79,11 +87,8 @@ def _refused(properties: Properties) -> Iterator[tuple[str, str]]:
     for name, instead in (("before", "; see experimental.preimages.enabled"), ("after", "")):
         if said(f"cdc.include.{name}") in ("full", "only-updated"):
             yield f"cdc.include.{name}", f"must be none with cdc.output.format=legacy{instead}"
-    if set(words(said("cdc.include.primary-key.placement"))) != _USUAL_PLACES:
-        yield (
-            "cdc.include.primary-key.placement",
-            f"must be {', '.join(sorted(_USUAL_PLACES))} with cdc.output.format=legacy",
-        )
+    if set(words(said(places))) != _USUAL_PLACES:
+        yield places, f"must be {', '.join(sorted(_USUAL_PLACES))} with cdc.output.format=legacy"
 
 
 def _of_table(properties: Properties, reading: ReadSession, name: str) -> Iterator[Finding]:

@@ -66,6 +66,8 @@ def test_a_wrong_value_is_an_error_of_its_property_with_which_nothing_runs(name:
         ("tombstones.on.delete", "TRUE"),
         ("scylla.ssl.provider", "OPENSSL"),
         ("skipped.operations", "c, u"),
+        ("skipped.operations", "c,u,"),
+        ("skipped.operations", "none"),
         ("topic.naming.strategy", "io.debezium.schema.DefaultTopicNamingStrategy"),
         ("custom.metric.tags", "k1=v1,k2=v2"),
         ("cdc.include.primary-key.placement", "payload-before, kafka-key,payload-after"),
@@ -88,7 +90,14 @@ def test_a_value_that_the_connector_takes_is_no_error(name: str, value: str) -> 
         ({"cdc.include.before": "full"}, "cdc.include.before", "none with cdc.output.format=legacy"),
         ({"cdc.include.after": "only-updated"}, "cdc.include.after", "none with cdc.output.format=legacy"),
         ({"cdc.include.primary-key.placement": "kafka-headers"}, "cdc.include.primary-key.placement", "legacy"),
+        ({"cdc.include.primary-key.placement": " "}, "cdc.include.primary-key.placement", "must not be blank"),
+        (ADVANCED | {"cdc.include.primary-key.placement": ""}, "cdc.include.primary-key.placement", "not be blank"),
         (ADVANCED | {"experimental.preimages.enabled": "true"}, "experimental.preimages.enabled", "must be false"),
+        ({"skipped.operations": "none,c"}, "skipped.operations", "none alone"),
+        ({"skipped.operations": "c, none"}, "skipped.operations", "none alone"),
+        ({"skipped.operations": "c,,u"}, "skipped.operations", "without empty parts"),
+        ({"skipped.operations": ",c"}, "skipped.operations", "without empty parts"),
+        ({"skipped.operations": " "}, "skipped.operations", "without empty parts"),
     ],
 )
 def test_a_note_says_that_rscylla_runs_where_the_connector_does_not(
