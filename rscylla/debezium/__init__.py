@@ -18,7 +18,7 @@ from .formats.json import JsonConverter, schema_json
 from .formats.jsonschema import json_schema
 from .formats.registry import ConfluentRegistry, Registered, SchemaRegistry
 from .java import double_text, float_text
-from .record import Header, Record
+from .record import Header, Record, told
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings, Snapshot, words
 from .transforms.chains import RegexRouter, transforms_of, unknown_options
 from .transforms.regex import java_pattern
@@ -58,6 +58,7 @@ __all__ = [
     "java_pattern",
     "json_schema",
     "schema_json",
+    "told",
     "transforms_of",
     "unknown_options",
     "words",

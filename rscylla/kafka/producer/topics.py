@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ..._bounded import bounded
 from ...clock import Stop
-from ...debezium import java_pattern
+from ...debezium import java_pattern, told
 from ...errors import ConfigError, PublishFailed, PublishRejected
 from ..config.properties import Properties, words
 
@@ -29,11 +29,6 @@ OPTIONAL_TIMEOUT_S: Final = 5.0
 NO_TOPIC: Final = (
     "a record can never be sent: the name of its topic has more than ASCII letters, digits, '.', '_' and '-', or is "
     "empty, '.', '..', or longer than 249"
-)
-
-TAKEN: Final = (
-    "a record can never be sent: Kafka forbids the name of its topic, such as one that differs from that of another "
-    "topic by '.' and '_' only"
 )
 
 
@@ -121,7 +116,7 @@ class Topics:
             PublishFailed: Kafka does not answer, or refuses.
             Stopped: *stop* was set.
         """
-        settings = self.settings_of(topic)
+        settings, name = self.settings_of(topic), told(topic)
         try:
             client = self.client()
             if topic in bounded(lambda: client.list_topics(timeout=TIMEOUT_S), stop=self.stop).topics:
@@ -135,17 +130,20 @@ class Topics:
             found = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
             if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
-            told = KafkaError(found.code())  # names of topics, which a broker quotes, may be values of rows
+            cause = KafkaError(found.code())  # brokers quote names of topics, which may be values of rows
             if found.code() == KafkaError.TOPIC_EXCEPTION:
-                raise PublishRejected(TAKEN) from KafkaException(told)
+                raise PublishRejected(
+                    f"a record can never be sent: Kafka forbids the name of its topic, {name}, such as one that "
+                    "differs from that of another topic by '.' and '_' only"
+                ) from KafkaException(cause)
             if self.required or found.code() not in _LEFT_TO_BROKERS:
                 raise PublishFailed(
-                    f"the topic of a record cannot be created with {settings}: {told.str()}; change topic.creation, or "
-                    "create the topic"
-                ) from KafkaException(told)
-            log.warning("a topic is left to the brokers to create: %s", told.str())
+                    f"the topic of a record, {name}, cannot be created with {settings}: {cause.str()}; change "
+                    "topic.creation, or create the topic"
+                ) from KafkaException(cause)
+            log.warning("the topic of a record, %s, is left to the brokers to create: %s", name, cause.str())
         else:
-            log.info("a topic is created with %s", settings)
+            log.info("the topic of a record, %s, is created with %s", name, settings)
 
 
 def _settings(group: str, given: Mapping[str, str], default: TopicSettings | None = None) -> TopicSettings:

@@ -1,4 +1,4 @@
-"""Names of topics may be values of rows, which a router put there: no error tells them, nor do logs."""
+"""Errors and logs name the topics of tables, and none that a router took from a row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from mockkafka import PRODUCE, MockKafka
 from outcomes import Outcome
 
 from rscylla.abc import Message
+from rscylla.debezium.record import RowTopic
 from rscylla.errors import PublishFailed, PublishRejected
 from rscylla.kafka import KafkaPublisher
 from rscylla.kafka.producer.answers import error_of
 from rscylla.kafka.producer.topics import Topics, TopicSettings
 from rscylla.kafka.producer.transactions import TransactionalPublisher
 
-NAME = "jane.doe-4711"
+NAME = RowTopic("jane.doe-4711")
 
 
 class Refusing:
@@ -58,27 +59,33 @@ def told(error: BaseException) -> str:
         (KafkaError.POLICY_VIOLATION, PublishFailed, "cannot be created"),
     ],
 )
-def test_a_topic_that_cannot_be_created_is_not_named(code: int, kind: type[PublishFailed], why: str) -> None:
+@pytest.mark.parametrize("name", [NAME, "demo.shop.orders"])
+def test_a_topic_that_cannot_be_created_is_named_unless_by_a_row(
+    name: str, code: int, kind: type[PublishFailed], why: str
+) -> None:
     topics = Topics(lambda: Refusing(code), TopicSettings(partitions=2))
     with pytest.raises(PublishFailed, match=why) as caught:
-        topics.ensure(NAME)
+        topics.ensure(name)
     assert type(caught.value) is kind
     assert isinstance(caught.value.__cause__, KafkaException)
     assert "jane" not in told(caught.value)
+    assert ("demo.shop.orders" in str(caught.value)) is (name is not NAME)
 
 
+@pytest.mark.parametrize("name", [NAME, "demo.shop.orders"])
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, None])
-def test_the_log_does_not_name_it_either(
-    code: int | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_so_does_the_log(
+    name: str, code: int | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if code is None:
         made = Future[None]()
         made.set_result(None)
         monkeypatch.setattr(Refusing, "create_topics", lambda self, new, request_timeout: {new[0].topic: made})
     caplog.set_level("DEBUG")
-    Topics(lambda: Refusing(code or 0), TopicSettings(), required=False).ensure(NAME)
-    assert "topic is" in caplog.text
+    Topics(lambda: Refusing(code or 0), TopicSettings(), required=False).ensure(name)
+    assert "the topic of a record" in caplog.text
     assert "jane" not in caplog.text
+    assert ("demo.shop.orders" in caplog.text) is (name is not NAME)
 
 
 def test_a_record_that_can_never_be_sent_does_not_tell_its_topic(kafka: MockKafka) -> None:
