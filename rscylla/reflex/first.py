@@ -39,7 +39,7 @@ def take_along(store: CursorStore, name: str, key_slice: tuple[int, int], *, fro
         return
     last, count = max(others, key=lambda pair: pair[0].updated_at or _NEVER)
     if not (from_whole and count == 1):
-        raise ConfigError(_refusal(name, whole, last, count, part.count))
+        raise ConfigError(_refusal(store, name, whole, last, count, part.count))
     store.get_cursor(name)
     store.set_cursor(name, last.cursor)
     flush_cursor(store, name)
@@ -60,11 +60,15 @@ def _others(store: CursorStore, name: str, whole: str, count: int) -> list[tuple
         return []
 
 
-def _refusal(name: str, whole: str, last: CursorRecord, count: int, now: int) -> str:
-    option = " To take it along without the command, pass from_whole=True." if count == 1 and now > 1 else ""
-    command = f"rscylla cursor reslice {whole} --from {count} --to {now}"
+def _refusal(store: CursorStore, name: str, whole: str, last: CursorRecord, count: int, now: int) -> str:
+    option = ""
+    if getattr(store, "slices_stay", False):
+        do = f"go on with {count}, the number that the cursors of this store keep"
+    else:
+        option = " To take it along without the command, pass from_whole=True." if count == 1 and now > 1 else ""
+        command = f"rscylla cursor reslice {whole} --from {count} --to {now}"
+        do = f"move the cursors with `{command}` while none of its processes runs"
     return (
-        f"{last.consumer!r} has a cursor, and {name!r} has none, so the consumer would not go on where it was; move "
-        f"the cursors with `{command}` while none of its processes runs, or set that of {name!r} with `rscylla cursor "
-        f"reset` to begin anew.{option}"
+        f"{last.consumer!r} has a cursor, and {name!r} has none, so the consumer would not go on where it was; {do}, "
+        f"or set that of {name!r} with `rscylla cursor reset` to begin anew.{option}"
     )

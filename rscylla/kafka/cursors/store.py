@@ -110,6 +110,9 @@ class KafkaCursorStore:
         ConfigError: librdkafka refuses the configuration, or the topic is not compacted.
     """
 
+    slices_stay = True
+    """A reslice is no transaction with the records of all slices, so the number of slices cannot be changed."""
+
     def __init__(
         self,
         config: Mapping[str, Any],
