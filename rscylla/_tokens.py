@@ -15,7 +15,7 @@ import attrs
 
 from .errors import ConfigError
 
-__all__ = ["FAST", "LAST", "LEAST", "MOST", "Slice", "TokenRange", "slice_at", "slice_named", "slices_text"]
+__all__ = ["FAST", "LAST", "LEAST", "MOST", "SNAPSHOT", "Slice", "TokenRange", "slice_at", "slice_named", "slices_text"]
 
 LEAST, LAST = -(2**63), 2**63 - 1
 """The ends of the ring. No key has the least token, and no stream of a log the last."""
@@ -28,6 +28,9 @@ _TAIL = re.compile(r"\[(0|[1-9]\d{0,6})/([1-9]\d{0,6})\]\Z", re.ASCII)
 
 FAST = "[fast]"
 """The end of the name of a fast lane, after that of its consumer or slice."""
+
+SNAPSHOT = "/snapshot"
+"""The end of the name under which the progress of a consumer's snapshot is kept, before that of its slice."""
 
 
 @attrs.frozen

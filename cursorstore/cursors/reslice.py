@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rscylla._tokens import Slice
+from rscylla._tokens import SNAPSHOT, Slice
 from rscylla.abc import CursorStore
 from rscylla.errors import ConfigError, CursorError, CursorRegression
 from rscylla.event import cursor_key
@@ -22,7 +22,7 @@ def reslice_cursors(
     Each new slice starts at the lowest cursor of the old slices that had its keys: no change is lost, and the changes
     that faster slices had handled are delivered again. A single slice is the consumer itself, under its own name. Stop
     all processes of the consumer first, and start the processes of the new slices afterwards. The old cursors do not
-    change.
+    change. The progress of the consumer's snapshot, if one has begun, moves along.
 
     Args:
         store: the store of the cursors; it must also be able to reset them.
@@ -38,22 +38,33 @@ def reslice_cursors(
     if old == new:
         raise ConfigError(f"consumer {consumer!r} already has {old} slices; give two different numbers")
     before = {key_slice: _saved(store, key_slice.name(consumer), old) for key_slice in _slices(old)}
-    return _resliced(store, consumer, before, old, new, reason, rewind=rewind)
+    after = _planned(store, consumer, before, new, rewind=rewind)
+    snapshot = f"{consumer}{SNAPSHOT}"
+    if any(find(store, key_slice.name(snapshot)) for key_slice in _slices(old)):
+        # First: until the consumer has cursors for the new slices, none of them runs.
+        after = _planned(store, snapshot, _begun(store, snapshot, old), new, rewind=True) | after
+    return _moved(store, after, reason.strip() or f"from {old} to {new} slices")
 
 
 def reslice_started(store: CursorStore, consumer: str, old: int, new: int, *, reason: str) -> dict[str, str]:
-    """Do as ``reslice_cursors`` with *rewind*, also if some of the old slices have never run.
+    """Do as ``reslice_cursors`` with *rewind*, also if some of the old slices have never run; leave snapshots out.
 
     They have no cursor, and start at the oldest event, like the new slices that take over their keys.
     """
-    records = {key_slice: find(store, key_slice.name(consumer)) for key_slice in _slices(old)}
-    before = {key_slice: record.cursor if record else "" for key_slice, record in records.items()}
-    return _resliced(store, consumer, before, old, new, reason, rewind=True)
+    after = _planned(store, consumer, _begun(store, consumer, old), new, rewind=True)
+    return _moved(store, after, reason.strip() or f"from {old} to {new} slices")
 
 
-def _resliced(
-    store: CursorStore, consumer: str, before: Mapping[Slice, str], old: int, new: int, reason: str, *, rewind: bool
+def _begun(store: CursorStore, consumer: str, count: int) -> dict[Slice, str]:
+    """Return the cursors of the slices; "" for those that have none."""
+    records = {key_slice: find(store, key_slice.name(consumer)) for key_slice in _slices(count)}
+    return {key_slice: record.cursor if record else "" for key_slice, record in records.items()}
+
+
+def _planned(
+    store: CursorStore, consumer: str, before: Mapping[Slice, str], new: int, *, rewind: bool
 ) -> dict[str, str]:
+    """Return the cursors of the new slices, by name."""
     after: dict[str, str] = {}
     for key_slice in _slices(new):
         cursor = min((saved for other, saved in before.items() if other.overlaps(key_slice)), key=cursor_key)
@@ -67,12 +78,15 @@ def _resliced(
                 stored=known.cursor,
                 given=cursor,
             )
-        # Collected before any reset, so that a refused slice leaves all cursors unchanged.
         after[name] = cursor
+    return after
+
+
+def _moved(store: CursorStore, after: Mapping[str, str], reason: str) -> dict[str, str]:
     admin = admin_of(store)
     for name, cursor in after.items():
-        admin.reset_cursor(name, cursor, reason=reason.strip() or f"from {old} to {new} slices")
-    return after
+        admin.reset_cursor(name, cursor, reason=reason)
+    return dict(after)
 
 
 def _slices(count: int) -> list[Slice]:

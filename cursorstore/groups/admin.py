@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from rscylla._groups import GroupMember, GroupView
-from rscylla._tokens import FAST, slice_named
+from rscylla._tokens import FAST, SNAPSHOT, slice_named
 from rscylla.abc import CursorStore
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, RscyllaError
@@ -226,6 +226,7 @@ def _consumers(store: CursorStore, name: str, count: int) -> list[str]:
     sliced = ((slice_named(record.consumer, {count}), record.consumer) for record in records if not record.lease)
     unread = {part.whole(of) for part, of in sliced if part is not None} - {None}
     found |= {of for of in unread if of and any(record.group_of(of) == name for record in records)}
+    found |= {of for of in unread if of and of.removesuffix(SNAPSHOT) in found}  # requested, and read by nobody yet
     # The cursor of a fast lane is for people, and does not move; the only slice is named like its consumer.
     return sorted(found - {f"{consumer}{FAST}" for consumer in found})
 

@@ -244,6 +244,22 @@ class TestReslicedCursors(OverTCP):
             moved = reslice_group(self.open_table(), name, count, other, clock=CLOCK)
             assert moved == {slice_name(consumer, i, count): at(5) for consumer in consumers for i in range(count)}
 
+    @pytest.mark.parametrize("slices", [1, 2])
+    def test_a_snapshot_that_nobody_has_begun_moves_with_its_consumer(self, slices: int) -> None:
+        name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"
+        member = self.open_membership(name, slices=slices)
+        member.join()
+        member.take(member.look(), range(slices))
+        store, other = self.store(cursors, member), self.store(cursors)
+        for index in range(slices):
+            store.set_cursor(slice_name("billing", index, slices), at(5))
+            member.give(index, NOBODY)
+            for requested in ("billing/snapshot", "manual/snapshot"):
+                other.set_cursor(slice_name(requested, index, slices), at(1))
+        moved = reslice_group(self.open_table(), name, 4, other, clock=CLOCK)
+        wanted = {"billing": at(5), "billing/snapshot": at(1)}
+        assert moved == {slice_name(each, i, 4): cursor for each, cursor in wanted.items() for i in range(4)}
+
     def test_failure_while_cursors_move_leaves_the_group_as_it_was_and_the_change_can_be_repeated(self) -> None:
         name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"
         member = self.open_membership(name, slices=2)

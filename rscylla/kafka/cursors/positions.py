@@ -8,7 +8,7 @@ from typing import Final, Self, cast
 import attrs
 
 from ... import _timeuuid as tu
-from ..._tokens import LAST, LEAST, Slice
+from ..._tokens import LAST, LEAST, SNAPSHOT, Slice
 from ...abc import CursorAdmin, CursorRecord, CursorStore
 from ...errors import ConfigError, InvalidCursor
 from ...event import EventID
@@ -18,7 +18,6 @@ __all__ = [
     "INITIAL",
     "Position",
     "admin_of",
-    "beginning",
     "lane_names",
     "position_of",
     "snapshot_name",
@@ -27,7 +26,8 @@ __all__ = [
 INITIAL, INCREMENTAL = 0, 1
 """Kinds of snapshots."""
 
-_SUFFIX: Final = "/snapshot"
+_TIME: Final = tu.min_timeuuid(0).bytes
+"""That of all positions, so that only their tokens order them: of a reslice, the lowest one is where nothing lacks."""
 
 
 def snapshot_name(consumer: str, key_slice: tuple[int, int]) -> str:
@@ -38,7 +38,7 @@ def snapshot_name(consumer: str, key_slice: tuple[int, int]) -> str:
     """
     part = Slice.of(key_slice)
     whole = part.whole(consumer)
-    return f"{consumer}{_SUFFIX}" if whole is None else part.name(f"{whole}{_SUFFIX}")
+    return f"{consumer}{SNAPSHOT}" if whole is None else part.name(f"{whole}{SNAPSHOT}")
 
 
 def lane_names(prefix: str, consumer: str) -> tuple[str, ...]:
@@ -52,10 +52,10 @@ def lane_names(prefix: str, consumer: str) -> tuple[str, ...]:
     ('orders[1/4]',)
     """
     match = re.match(rf"{re.escape(prefix)}\.\w+\.\w+", consumer, re.ASCII)
-    for base in (match[0], f"{match[0]}{_SUFFIX}") if match else ():
+    for base in (match[0], f"{match[0]}{SNAPSHOT}") if match else ():
         part = Slice.named(consumer, base)
         if match and part is not None:
-            return part.name(match[0]), part.name(f"{match[0]}{_SUFFIX}")
+            return part.name(match[0]), part.name(f"{match[0]}{SNAPSHOT}")
     return (consumer,)
 
 
@@ -63,8 +63,6 @@ def lane_names(prefix: str, consumer: str) -> tuple[str, ...]:
 class Position:
     """How far a snapshot is: all partitions up to ``token`` are done. ``kind``: initial or incremental."""
 
-    generation: int
-    time_us: int
     kind: int
     token: int = LEAST
 
@@ -74,8 +72,7 @@ class Position:
         found = EventID.parse(cursor)
         if not found.is_row or any(found.stream_id[8:]) or found.seq not in (INITIAL, INCREMENTAL):
             raise InvalidCursor("the saved cursor is not that of a snapshot; check the name of the consumer")
-        token = int.from_bytes(found.stream_id[:8], "big") + LEAST
-        return cls(found.generation, found.exact_us, found.seq, token)
+        return cls(found.seq, int.from_bytes(found.stream_id[:8], "big") + LEAST)
 
     @property
     def is_done(self) -> bool:
@@ -84,15 +81,10 @@ class Position:
 
     def at(self, token: int) -> str:
         raw = (token - LEAST).to_bytes(8, "big") + bytes(8)
-        return str(EventID.row(self.generation, raw, tu.min_timeuuid(self.time_us).bytes, self.kind))
+        return str(EventID.row(0, raw, _TIME, self.kind))
 
     def __str__(self) -> str:
         return self.at(self.token)
-
-
-def beginning(head: str, kind: int) -> Position:
-    found = EventID.parse(head)
-    return Position(found.generation, found.exact_us, kind)
 
 
 def position_of(record: CursorRecord | None) -> Position | None:

@@ -4,9 +4,9 @@ A snapshot is a stream like another: its events are rows, its cursor is the toke
 So what publishes changes publishes rows, too: pipelined, bounded in bytes, with dead letters, and with a cursor that
 moves after the acknowledgement. A snapshot that was interrupted continues at the partition where it was.
 
-The cursor is kept under a name of its own, ``<consumer>/snapshot``. It has the form of the id of a log row, which any
-cursor store takes: its time is that of the hand-over, its stream id holds the token, and its sequence number says which
-kind of snapshot it is.
+The cursor is kept under a name of its own, ``<consumer>/snapshot``, and moves to other slices with the consumer's.
+It has the form of the id of a log row, which any cursor store takes: its stream id holds the token, and its sequence
+number says which kind of snapshot it is.
 
     initial       the cursor of the changes is taken and saved first, then all rows are published, then the changes from
                   the cursor on. What was written in between is in the rows, and comes again as changes: a key's records
@@ -48,7 +48,6 @@ from ..cursors.positions import (
     INITIAL,
     Position,
     admin_of,
-    beginning,
     position_of,
     snapshot_name,
 )
@@ -386,16 +385,21 @@ class Snapshots:
         if self.mode == "never":
             return True
         admin, name = admin_of(store), snapshot_name(consumer, stream.key_slice)
-        saved, position = admin.find_cursor(consumer), position_of(admin.find_cursor(name))
-        is_open = position is not None and position.kind == INITIAL and not position.is_done
+        saved, record = admin.find_cursor(consumer), admin.find_cursor(name)
+        position = position_of(record)
+        # Without a position: one of the slices that this one was made of had not begun.
+        is_open = record is not None and (position is None or (position.kind == INITIAL and not position.is_done))
         is_kept = self.mode != "when_needed" or saved is None or not self._is_lost(stream, saved.cursor)
         if saved is not None and not is_open and is_kept:  # it has run before, with a snapshot or without one
             return self.mode != "initial_only"
+        begins = "an initial snapshot begins"
         if saved is None or not is_open:
             head = stream.head_cursor(self.lag)
             # In this order: a cursor without a snapshot would mean that none is missing.
-            admin.reset_cursor(name, str(beginning(head, INITIAL)), reason="an initial snapshot begins")
-            admin.reset_cursor(consumer, head, reason="an initial snapshot begins")
+            admin.reset_cursor(name, str(Position(INITIAL)), reason=begins)
+            admin.reset_cursor(consumer, head, reason=begins)
+        elif position is None:
+            admin.reset_cursor(name, str(Position(INITIAL)), reason=begins)
         run_forever(self._spec(stream, store, consumer, self.publisher), stop=stop)
         return self.mode != "initial_only" and not stop.is_set()
 
@@ -502,7 +506,7 @@ def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -
         position = position_of(admin.find_cursor(name))
         if position is not None and position.kind == INITIAL and not position.is_done:
             raise ConfigError(f"the initial snapshot {name!r} is not complete; wait for its end")
-    begin = str(beginning(stream.head_cursor(timedelta()), INCREMENTAL))
+    stream.describe()
     for name in wanted:
-        admin.reset_cursor(name, begin, reason=reason)
+        admin.reset_cursor(name, str(Position(INCREMENTAL)), reason=reason)
     return wanted

@@ -11,7 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import rscylla
-from cursorstore import MemoryCursorStore
+from cursorstore import MemoryCursorStore, reslice_cursors
+from cursorstore.cursors.reslice import reslice_started
 from rscylla.abc import CursorRecord, Message, PublishDone
 from rscylla.driver.session import ReadSession
 from rscylla.embedded import EmbeddedScylla
@@ -548,13 +549,96 @@ def test_a_request_does_not_replace_an_initial_snapshot(bench: Bench) -> None:
         request(bench.stream(), bench.store, CONSUMER, reason="test")
 
 
+# ---------------------------------------------------------------- other slices
+
+
+def interrupted(bench: Bench, after: int, part: tuple[int, int] = (0, 1)) -> set[int]:
+    """Take a snapshot up to some rows; return their keys."""
+
+    def kill(messages: Sequence[Message]) -> None:
+        if len(bench.sink.records) >= after:
+            raise KeyboardInterrupt
+
+    bench.sink.on_publish = kill
+    with pytest.raises(KeyboardInterrupt):
+        bench.take(part=part, page_rows=1)
+    bench.sink.on_publish = lambda messages: None
+    taken = {key["pk"] for key, _ in bench.sink.records}
+    bench.sink.records.clear()
+    return taken
+
+
+def rest(bench: Bench, count: int) -> set[int]:
+    """Go on with the snapshot in *count* slices; return the keys of its rows."""
+    for index in range(count):
+        assert bench.take(part=(index, count))
+    return {key["pk"] for key, _ in bench.sink.records}
+
+
+def test_a_snapshot_goes_on_in_other_slices(bench: Bench) -> None:
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(50)))
+    first = interrupted(bench, 20)
+    assert reslice_cursors(bench.store, CONSUMER, 1, 3).keys() == {
+        f"{name}[{index}/3]" for name in (CONSUMER, f"{CONSUMER}/snapshot") for index in range(3)
+    }
+    second = rest(bench, 3)
+    assert first | second == set(range(50))
+    assert not first & second
+
+
+def test_slices_that_began_at_unlike_times_lack_no_row_as_one(bench: Bench) -> None:
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(50)))
+    assert bench.take(part=(0, 3))
+    first = {key["pk"] for key, _ in bench.sink.records}
+    bench.sink.records.clear()
+    bench.clock.advance(100)
+    first |= interrupted(bench, 5, part=(2, 3))
+    bench.clock.advance(100)
+    first |= interrupted(bench, 5, part=(1, 3))
+    reslice_cursors(bench.store, CONSUMER, 3, 1)
+    second = rest(bench, 1)
+    assert first | second == set(range(50))
+    assert len(second) < 50
+
+
+def test_a_slice_of_which_a_part_had_not_begun_begins(bench: Bench) -> None:
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(50)))
+    assert bench.take(part=(0, 2))
+    bench.sink.records.clear()
+    for name in (CONSUMER, f"{CONSUMER}/snapshot"):
+        reslice_started(bench.store, name, 2, 1, reason="test")
+    assert rest(bench, 1) == set(range(50))
+    bench.cql("INSERT INTO ks.t (pk, v) VALUES (100, 0)", "DELETE FROM ks.t WHERE pk = 1")
+    bench.follow()
+    assert bench.replica() == bench.base()
+    bench.sink.records.clear()
+    assert rest(bench, 1) == set()  # once
+
+
+def test_a_request_follows_its_table_into_other_slices(bench: Bench) -> None:
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(50)))
+    bench.store.set_cursor(CONSUMER, bench.stream().cursor_at())
+    request(bench.stream(), bench.store, CONSUMER, reason="test")
+    reslice_cursors(bench.store, CONSUMER, 1, 2)
+    for index in range(2):
+        bench.stop = rscylla.Stop()
+        bench.clock.on_wait = lambda seconds: bench.stop.set() if seconds == 5 else None
+        stream, name = bench.stream().sliced(index, 2), slice_name(CONSUMER, index, 2)
+        bench.snapshots("never").follow(stream, bench.store, name, bench.stop)
+    assert sorted(value["after"]["pk"] for value in bench.sink.rows) == list(range(50))
+
+
 # ---------------------------------------------------------------- positions
 
 
 def test_positions_rise_with_the_tokens() -> None:
     from rscylla.event import cursor_key
 
-    position = Position(1_795_251_600_000, 1_795_255_200_123_456, 1)
+    position = Position(1)
     tokens = [-(2**63), -5, 0, 7, 2**63 - 2, 2**63 - 1]
     cursors = [position.at(token) for token in tokens]
     assert sorted(cursors, key=cursor_key) == cursors
