@@ -23,7 +23,7 @@ def main() -> NoReturn:
         if (error.name or "").partition(".")[0] not in _EXTRAS:
             raise
         sys.exit(f'error: the command line needs the package {error.name}; pip install "rscylla[cli]"')
-    from .shared.common import catch_strays
+    from .shared.failures import catch_strays
 
     catch_strays()
     code = run()

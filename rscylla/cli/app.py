@@ -12,7 +12,7 @@ import rscylla
 
 from . import ctl, cursor, deadletter, doctor, group, kafka, replicate, serve, tail, topology
 from .demo import demo
-from .shared.common import Exit, end_with, print_error
+from .shared.failures import Exit, end_with, print_error
 from .shared.standard import say, unwritable, write
 
 __all__ = ["app", "run"]

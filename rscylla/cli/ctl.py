@@ -14,7 +14,9 @@ import typer
 import rscylla
 from rscylla.embedded import ControlClient, ControlUnavailable, Rule, Statements
 
-from .shared.common import JsonOutput, TableArgument, count, grouped, number, parse_table, reports_errors
+from .shared.failures import reports_errors
+from .shared.names import parse_table
+from .shared.options import JsonOutput, TableArgument, count, grouped, number
 from .shared.output import json_line, moment
 from .shared.standard import write
 

@@ -21,20 +21,11 @@ from cursorstore import (
 )
 
 from .group import refuse_member
-from .shared.common import (
-    CONNECTING,
-    Connection,
-    JsonOutput,
-    connecting,
-    count,
-    grouped,
-    naming,
-    parse_table,
-    parse_time,
-    reports_errors,
-)
 from .shared.connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
+from .shared.failures import reports_errors
 from .shared.loading import OperableStore, StoreFactory, load_store
+from .shared.names import naming, parse_table, parse_time
+from .shared.options import CONNECTING, Connection, JsonOutput, connecting, count, grouped
 from .shared.output import json_line, moment, table
 from .shared.standard import write
 

@@ -14,8 +14,10 @@ import rscylla
 from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
 from rscylla.errors import KeyParked, MetadataError
 
-from .shared.common import Connection, Exit, JsonOutput, connecting, naming, parse_table, reports_errors
+from .shared.failures import Exit, reports_errors
 from .shared.loading import load
+from .shared.names import naming, parse_table
+from .shared.options import Connection, JsonOutput, connecting
 from .shared.output import json_line, moment, table
 from .shared.standard import say, write
 

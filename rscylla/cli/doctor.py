@@ -15,20 +15,10 @@ from rscylla import errors
 from rscylla.abc import CursorRecord
 
 from .group import findings
-from .shared.common import (
-    Connection,
-    CursorTableName,
-    Exit,
-    JsonOutput,
-    TableArgument,
-    connecting,
-    naming,
-    parse_lag,
-    parse_table,
-    reports_errors,
-    seconds,
-)
+from .shared.failures import Exit, reports_errors
 from .shared.loading import StoreFactory, load_store
+from .shared.names import naming, parse_lag, parse_table
+from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, connecting, seconds
 from .shared.output import json_line
 from .shared.standard import write
 

@@ -24,7 +24,8 @@ from cursorstore import (
 )
 from rscylla.abc import CursorRecord, GroupMember, GroupSlice, GroupView
 
-from .shared.common import Connection, JsonOutput, connecting, count, number, reports_errors, stopping
+from .shared.failures import reports_errors, stopping
+from .shared.options import Connection, JsonOutput, connecting, count, number
 from .shared.output import json_line, moment, table
 from .shared.standard import say, write
 

@@ -15,20 +15,10 @@ from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 from rscylla.abc import CursorRecord, CursorStore
 
 from . import kafka_run
-from .shared.common import (
-    Connection,
-    CursorTableName,
-    JsonOutput,
-    TableArgument,
-    TableName,
-    connecting,
-    grouped,
-    naming,
-    parse_table,
-    reports_errors,
-    time_of,
-)
 from .shared.connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
+from .shared.failures import reports_errors
+from .shared.names import TableName, naming, parse_table, time_of
+from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, connecting, grouped
 from .shared.output import json_line, moment, table
 from .shared.standard import say, write
 

@@ -15,8 +15,9 @@ import typer
 
 import rscylla
 
-from .shared.common import Exit, number, quiet_logs, reports_errors, stopping
 from .shared.connectors import BootstrapServers, need_servers, open_session
+from .shared.failures import Exit, quiet_logs, reports_errors, stopping
+from .shared.options import number
 from .shared.standard import binary_output, hide, say, visible, write
 
 if TYPE_CHECKING:

@@ -17,22 +17,10 @@ from cursorstore import DEFAULT_TABLE, BufferedCursorStore, ScyllaCursorStore
 from rscylla.abc import CursorStore
 from rscylla.replicate import Difference, Replicator, verify
 
-from .shared.common import (
-    Connection,
-    CursorTableName,
-    Exit,
-    JsonOutput,
-    TableName,
-    connecting,
-    count,
-    naming,
-    parse_lag,
-    parse_table,
-    reports_errors,
-    seconds,
-    stopping,
-)
+from .shared.failures import Exit, reports_errors, stopping
 from .shared.loading import StoreFactory, load_store
+from .shared.names import TableName, naming, parse_lag, parse_table
+from .shared.options import Connection, CursorTableName, JsonOutput, connecting, count, seconds
 from .shared.output import json_line
 from .shared.standard import say, write
 from .tail import OnExpired

@@ -10,7 +10,8 @@ import typer
 
 import rscylla
 
-from .shared.common import JsonOutput, Password, PasswordFile, Username, credentials, number, reports_errors, stopping
+from .shared.failures import reports_errors, stopping
+from .shared.options import JsonOutput, Password, PasswordFile, Username, credentials, number
 from .shared.output import json_line
 from .shared.standard import say, write
 

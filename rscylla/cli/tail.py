@@ -19,24 +19,10 @@ import typer
 import rscylla
 from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
 
-from .shared.common import (
-    Connection,
-    CursorTableName,
-    JsonOutput,
-    TableArgument,
-    TableName,
-    connecting,
-    count,
-    naming,
-    parse_lag,
-    parse_table,
-    parse_time,
-    reports_errors,
-    seconds,
-    stopping,
-    time_of,
-)
+from .shared.failures import reports_errors, stopping
 from .shared.loading import StoreFactory, load_store
+from .shared.names import TableName, naming, parse_lag, parse_table, parse_time, time_of
+from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, connecting, count, seconds
 from .shared.output import json_line, line_of, moment
 from .shared.standard import output_error, say, unwritable, write
 

@@ -6,16 +6,9 @@ from typing import Any
 
 import rscylla
 
-from .shared.common import (
-    Connection,
-    JsonOutput,
-    TableArgument,
-    connecting,
-    naming,
-    parse_table,
-    reports_errors,
-    time_of,
-)
+from .shared.failures import reports_errors
+from .shared.names import naming, parse_table, time_of
+from .shared.options import Connection, JsonOutput, TableArgument, connecting
 from .shared.output import json_line, moment, table
 from .shared.standard import write
 

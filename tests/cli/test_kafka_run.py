@@ -15,7 +15,7 @@ from mockkafka import MockKafka
 from waiting import eventually
 
 from rscylla.cli.kafka_run import snapshot_bars
-from rscylla.cli.shared.common import reports_errors
+from rscylla.cli.shared.failures import reports_errors
 from rscylla.cli.shared.standard import hide, say
 from rscylla.errors import ConfigError
 

@@ -12,7 +12,7 @@ import pytest
 
 import rscylla
 from rscylla.cli.replicate import _other
-from rscylla.cli.shared.common import Connection
+from rscylla.cli.shared.options import Connection
 from rscylla.embedded import EmbeddedScylla
 
 from .conftest import Ran, Run, Shop

@@ -20,7 +20,7 @@ import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore, ScyllaDeadLetters, ScyllaGroupTable, ScyllaMembership
 from rscylla._visible import visible
 from rscylla.cli.kafka_run import snapshot_bars
-from rscylla.cli.shared.common import catch_strays, quiet_logs, reports_errors
+from rscylla.cli.shared.failures import catch_strays, quiet_logs, reports_errors
 from rscylla.cli.shared.standard import binary_output
 
 from .conftest import Ran, Run, Shop

@@ -15,7 +15,8 @@ import typer
 
 import rscylla
 
-from ..shared.common import Exit, JsonOutput, number, quiet_logs, reports_errors, stopping
+from ..shared.failures import Exit, quiet_logs, reports_errors, stopping
+from ..shared.options import JsonOutput, number
 from ..shared.output import json_line
 from ..shared.standard import say, write
 from .check import Verdict

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore
 
-from ..shared.common import time_of
+from ..shared.names import time_of
 from .check import Checker, Verdict
 
 if TYPE_CHECKING:

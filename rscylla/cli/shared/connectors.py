@@ -12,7 +12,7 @@ import typer
 
 import rscylla
 
-from .common import Options
+from .options import Options
 from .standard import hide
 
 if TYPE_CHECKING:

@@ -1,0 +1,57 @@
+"""Numbers, credentials, and the connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+import rscylla
+from rscylla.cli.shared import options
+from rscylla.cli.shared.options import credentials
+
+
+def test_numbers_may_be_at_their_bounds() -> None:
+    parse = options.number(int, least=1, most=64)
+    assert [parse(text) for text in ("1", "64", 8)] == [1, 64, 8]
+    assert options.count("1") == 1
+    for text in ("0", "65"):
+        with pytest.raises(typer.BadParameter, match=f"{text} is out of range; give a number from 1 to 64"):
+            parse(text)
+    assert options.seconds("0.5") == 0.5
+
+
+def test_credentials_go_together() -> None:
+    assert credentials(None, None) == (None, None)
+    assert credentials("ann", "secret") == ("ann", "secret")
+    with pytest.raises(rscylla.ConfigError, match="a password requires a user name"):
+        credentials(None, "secret")
+
+
+def test_a_password_may_come_from_a_file(tmp_path: Path) -> None:
+    """The file wins: a password on the command line or in the environment may be that of another cluster."""
+    file = tmp_path / "password"
+    file.write_text(" päss word \r\nnot this\n", encoding="utf-8")
+    assert credentials("ann", None, file) == ("ann", " päss word ")
+    assert credentials("ann", "other", file) == ("ann", " päss word ")
+    file.write_bytes(b"\xef\xbb\xbfsecret\r\n")  # with a byte order mark, as some editors write it
+    assert credentials("ann", None, file) == ("ann", "secret")
+    with pytest.raises(rscylla.ConfigError, match="a password requires a user name"):
+        credentials(None, None, file)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"), [(None, "cannot be read: No such file"), (b"\n", "no password"), (b"\xff\n", "not UTF-8")]
+)
+def test_password_files_that_hold_none(tmp_path: Path, content: bytes | None, wrong: str) -> None:
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(rscylla.ConfigError, match=wrong) as raised:
+        credentials("ann", None, file)
+    assert str(file) in str(raised.value)
+
+
+def test_connections_do_not_show_their_password() -> None:
+    assert "secret" not in repr(options.Connection(["h"], "ann", "secret", tls_ca=Path("ca.pem")))
