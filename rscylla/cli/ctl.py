@@ -1,24 +1,29 @@
-"""``rscylla serve ctl``: changes and breaks a server that ``rscylla serve`` runs, while it runs."""
+"""``rscylla serve ctl``: changes and breaks a server that ``rscylla serve`` runs, while it runs.
+
+Its commands are methods of the embedded server's ``Commands`` and ``Faults``: ``_COMMANDS`` says what each of them
+answers; its options and their defaults are the parameters of the method, in the words of ``_OPTIONS``.
+"""
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
-from rscylla.embedded import ControlClient, ControlUnavailable, Rule, Statements
+from rscylla.embedded import ControlClient, ControlUnavailable, Faults, Rule, Statements
 
-from .shared.failures import reports_errors
 from .shared.names import parse_table
-from .shared.options import JsonOutput, TableArgument, count, grouped, number
-from .shared.output import json_line, moment
-from .shared.standard import write
+from .shared.options import JsonOutput, TableArgument, command, count, number
+from .shared.output import moment, show
 
 __all__ = ["app"]
 
@@ -35,183 +40,228 @@ def ctl() -> None:
 
 _seconds = number(float, least=-(10**9), most=10**9)
 
-Answer = tuple[dict[str, Any], str]
-"""What a command prints: the JSON object, or the text."""
 
-Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Address of the node, such as 127.0.0.2.")]
-Delay = Annotated[
-    float | None,
-    typer.Option(
-        parser=_seconds, metavar="SECONDS", help="Time until the new streams start; default: as in ScyllaDB, 65."
-    ),
-]
-By = Annotated[float, typer.Option(parser=_seconds, metavar="SECONDS", help="By how much.")]
-Applied = Annotated[bool, typer.Option("--applied", help="Carry the requests out all the same.")]
-RuleNumber = Annotated[
-    int, typer.Argument(parser=number(int, least=0), metavar="RULE", help="Number of the rule, as `status` shows it.")
-]
+def _span(text: Any) -> timedelta:
+    return timedelta(seconds=_seconds(text))
 
 
-# ---------------------------------------------------------------- groups of options
+# ---------------------------------------------------------------- options that are one parameter or several
 
 
-def _client(port: int, control: Path | None) -> ControlClient:
-    return ControlClient.at_port(port) if control is None else ControlClient(control)
+@attrs.frozen
+class _Server:
+    """Which server is controlled."""
 
+    port: Annotated[
+        int, Option(parser=number(int, least=1, most=65535), metavar="PORT", help="Port of the server's nodes.")
+    ] = 9042
+    control: Annotated[
+        Path | None, Option(metavar="PATH", help="Control socket of the server, if it was given a path.")
+    ] = None
 
-_SERVER = {
-    "port": (
-        Annotated[
-            int,
-            typer.Option(parser=number(int, least=1, most=65535), metavar="PORT", help="Port of the server's nodes."),
-        ],
-        9042,
-    ),
-    "control": (
-        Annotated[
-            Path | None,
-            typer.Option("--control", metavar="PATH", help="Control socket of the server, if it was given a path."),
-        ],
-        None,
-    ),
-}
-
-
-def _statements(
-    kind: Any, of_table: str | None, keyspace: str | None, matching: str | None, node: str | None, later_pages: bool
-) -> Statements:
-    table = None
-    if of_table is not None:
-        if keyspace is not None:
-            raise rscylla.ConfigError("--table names the keyspace, too; omit --keyspace")
-        name = parse_table(of_table)
-        keyspace, table = name.keyspace, name.table
-    try:
-        return Statements(kind, keyspace, table, matching, node, later_pages)
-    except ValueError as error:
-        raise rscylla.ConfigError(f"--{error}") from error
-
-
-_TABLE = Annotated[
-    str | None,
-    typer.Option("--table", metavar="KS.TABLE", help="Only requests that name this table, which may be a CDC log."),
-]
-_KEYSPACE = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Only requests that name this keyspace; system keyspaces must be named."),
-]
-_ON = {
-    "kind": (
-        Annotated[
-            Literal["select", "insert", "update", "delete", "batch", "prepare", "other"] | None,
-            typer.Option(metavar="KIND", help="Only select, insert, update, delete, batch, prepare, or other."),
-        ],
-        None,
-    ),
-    "of_table": (_TABLE, None),
-    "keyspace": (_KEYSPACE, None),
-    "matching": (
-        Annotated[str | None, typer.Option(metavar="REGEX", help="Only requests whose CQL matches, in any case.")],
-        None,
-    ),
-    "node": (Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only requests to this node.")], None),
-    "later_pages": (
-        Annotated[bool, typer.Option("--later-pages", help="Only requests for a second or later page.")],
-        False,
-    ),
-}
-
-
-def _times(times: int | None, always: bool) -> dict[str, Any]:
-    if times is not None and always:
-        raise rscylla.ConfigError("--times and --always exclude each other")
-    # The methods of Faults have the defaults.
-    return {"times": times} if always or times is not None else {}
-
-
-_TIMES = {
-    "times": (
-        Annotated[
-            int | None,
-            typer.Option(
-                parser=count,
-                metavar="N",
-                help="How many requests are met; default: 1; all for cut-pages, hold-writes.",
-            ),
-        ],
-        None,
-    ),
-    "always": (Annotated[bool, typer.Option("--always", help="All requests, until `clear` or `remove-rule`.")], False),
-}
-
-
-def _limits(times: int | None, always: bool, probability: float, seed: int | None) -> dict[str, Any]:
-    return {**_times(times, always), "probability": probability, "seed": seed}
-
-
-_LIMITS = {
-    **_TIMES,
-    "probability": (
-        Annotated[float, typer.Option(parser=_seconds, metavar="P", help="Chance of each request to be met, up to 1.")],
-        1.0,
-    ),
-    "seed": (
-        Annotated[int | None, typer.Option(parser=number(int), metavar="N", help="Makes the chance repeatable.")],
-        None,
-    ),
-}
-
-
-def _place(of_table: str | None, keyspace: str | None) -> dict[str, Any]:
-    on = _statements(None, of_table, keyspace, None, None, False)
-    return {"keyspace": on.keyspace, "table": on.table}
-
-
-_expanded = grouped(
-    server=(_client, _SERVER),
-    on=(_statements, _ON),
-    limits=(_limits, _LIMITS),
-    times=(_times, _TIMES),
-    place=(_place, {"of_table": (_TABLE, None), "keyspace": (_KEYSPACE, None)}),
-)
-
-
-def command(body: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Add a command of the function's name; its parameters may be the groups of options above."""
-    signature = inspect.signature(body, eval_str=True)
-    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOutput)
-
-    @functools.wraps(body)
-    def shown(*, as_json: bool, **given: Any) -> None:
+    @contextmanager
+    def client(self) -> Iterator[ControlClient]:
         try:
-            found, text = body(**given)
+            yield ControlClient.at_port(self.port) if self.control is None else ControlClient(self.control)
         except ControlUnavailable as error:
             raise rscylla.ConnectionFailed(str(error)) from error
         except ValueError as error:
             raise rscylla.ConfigError(str(error)) from error
-        write(json_line(found) if as_json else text, lines=not as_json)
 
-    shown.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        # By keyword: groups without a default may follow parameters with one.
-        parameters=[*(each.replace(kind=as_json.kind) for each in signature.parameters.values()), as_json],
-        return_annotation=None,
+
+@attrs.frozen
+class _Table:
+    """The table that is changed."""
+
+    table: TableArgument
+
+    def arguments(self) -> dict[str, Any]:
+        name = parse_table(self.table)
+        return {"keyspace": name.keyspace, "table": name.table}
+
+
+@attrs.frozen
+class _Place:
+    """Which table or keyspace is met."""
+
+    table: Annotated[
+        str | None, Option(metavar="KS.TABLE", help="Only requests that name this table, which may be a CDC log.")
+    ] = None
+    keyspace: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Only requests that name this keyspace; system keyspaces must be named."),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        if self.table is None:
+            return {"keyspace": self.keyspace, "table": None}
+        if self.keyspace is not None:
+            raise rscylla.ConfigError("--table names the keyspace, too; omit --keyspace")
+        return _Table(self.table).arguments()
+
+
+@attrs.frozen
+class _On:
+    """Which requests are met."""
+
+    kind: Annotated[
+        Literal["select", "insert", "update", "delete", "batch", "prepare", "other"] | None,
+        Option(metavar="KIND", help="Only select, insert, update, delete, batch, prepare, or other."),
+    ] = None
+    place: _Place = attrs.field(factory=_Place)
+    matching: Annotated[str | None, Option(metavar="REGEX", help="Only requests whose CQL matches, in any case.")] = (
+        None
     )
-    app.command(body.__name__.replace("_", "-"))(reports_errors(_expanded(cast("Callable[..., None]", shown))))
-    return body
+    node: Annotated[str | None, Option(metavar="ADDRESS", help="Only requests to this node.")] = None
+    later_pages: Annotated[bool, Option("--later-pages", help="Only requests for a second or later page.")] = False
+
+    def arguments(self) -> dict[str, Any]:
+        place = self.place.arguments()
+        return {
+            "on": Statements(self.kind, place["keyspace"], place["table"], self.matching, self.node, self.later_pages)
+        }
 
 
-def _delta(delay: float | None) -> timedelta | None:
-    return None if delay is None else timedelta(seconds=delay)
+@attrs.frozen
+class _Times:
+    """How many requests are met."""
+
+    times: Annotated[
+        int | None,
+        Option(
+            parser=count, metavar="N", help="How many requests are met; default: 1; all for cut-pages, hold-writes."
+        ),
+    ] = None
+    always: Annotated[bool, Option("--always", help="All requests, until `clear` or `remove-rule`.")] = False
+
+    def arguments(self) -> dict[str, Any]:
+        if self.times is not None and self.always:
+            raise rscylla.ConfigError("--times and --always exclude each other")
+        # The methods of Faults have the defaults.
+        return {"times": self.times} if self.always or self.times is not None else {}
 
 
-# ---------------------------------------------------------------- the cluster
+@attrs.frozen
+class _Pages:
+    """How pages are cut."""
+
+    rows: Annotated[int | None, Option(parser=count, metavar="N", help="Rows of a page at most.")] = None
+    empty: Annotated[bool, Option("--empty", help="Send empty pages before those with rows.")] = False
+
+    def arguments(self) -> dict[str, Any]:
+        if self.rows is None and not self.empty:
+            raise rscylla.ConfigError("cut-pages requires --rows N, --empty, or both")
+        return {"rows": self.rows, "empty": self.empty}
 
 
+_FAULTS = ", ".join(get_args(get_type_hints(Faults.fail)["fault"]))
+
+_OPTIONS: Mapping[str, Any] = {
+    "on": _On,
+    "table": _Place,
+    "times": _Times,
+    "address": Annotated[str, Argument(metavar="ADDRESS", help="Address of the node, such as 127.0.0.2.")],
+    "by": Annotated[timedelta, Option(parser=_span, metavar="SECONDS", help="By how much.")],
+    "seconds": Annotated[timedelta, Argument(parser=_span, metavar="SECONDS", help="By how much.")],
+    "rule": Annotated[
+        int, Argument(parser=number(int, least=0), metavar="RULE", help="Number of the rule, as `status` shows it.")
+    ],
+    "delay": Annotated[
+        timedelta | None,
+        Option(parser=_span, metavar="SECONDS", help="Time until the new streams start; default: as in ScyllaDB, 65."),
+    ],
+    "rewriting": Annotated[
+        Literal["done", "held", "disabled"],
+        Option(metavar="WHEN", help="Copy old generations: done (now), held (on finish-rewriting), or disabled."),
+    ],
+    "fault": Annotated[
+        str, Argument(metavar="ERROR", help=f"One of {', '.join(get_args(get_type_hints(Faults.fail)['fault']))}.")
+    ],
+    "probability": Annotated[
+        float, Option(parser=_seconds, metavar="P", help="Chance of each request to be met, up to 1.")
+    ],
+    "seed": Annotated[int | None, Option(parser=number(int), metavar="N", help="Makes the chance repeatable.")],
+    "applied": Annotated[bool, Option("--applied", help="Carry the requests out all the same.")],
+    "partway": Annotated[bool, Option("--partway", help="After half of the answer.")],
+    "rows": _Pages,
+}
+"""The options of a parameter of ``Commands`` or ``Faults``, by its name."""
+
+_WITHIN = ("keyspace", "empty")
+"""Parameters that the options of another one stand for."""
+
+
+# ---------------------------------------------------------------- commands
+
+
+@attrs.frozen
+class _Answer:
+    """What a command prints: *text*, or the JSON object whose fields it names.
+
+    *keys* says where each of these comes from: an argument, the ``result`` of the method, or the ``status`` after it.
+    """
+
+    text: str
+    keys: Mapping[str, str] = attrs.field(factory=dict)
+
+
+_NODE = {"address": "address"}
+_STREAMS = _Answer(
+    "{keyspace}.{table} has new streams from {time}", {"keyspace": "keyspace", "table": "table", "time": "result"}
+)
+_RULE = _Answer("rule {rule} was added", {"rule": "result"})
+
+_ANSWERS: Mapping[str, _Answer] = {
+    "add_node": _Answer("node {address} was added", {"address": "result"}),
+    "remove_node": _Answer("node {address} was removed", _NODE),
+    "new_generation": _Answer("a generation starts at {time}", {"time": "result"}),
+    "split_tablets": _STREAMS,
+    "merge_tablets": _STREAMS,
+    "expire_rows": _Answer("{rows} rows were deleted", {"rows": "result"}),
+    "upgrade": _Answer("the version is {version}", {"version": "status", "rewriting": "rewriting"}),
+    "finish_rewriting": _Answer("all generations are in the new tables"),
+    "stop_node": _Answer("node {address} is stopped", _NODE),
+    "start_node": _Answer("node {address} is up", _NODE),
+    "stall_node": _Answer("node {address} is stalled", _NODE),
+    "slow_node": _Answer("node {address} is slow by {delay_s:g} s", _NODE | {"delay_s": "by"}),
+    "resume_node": _Answer("node {address} answers as usual", _NODE),
+    "skew_clock": _Answer("the clock of node {address} is off by {clock_skew_s:g} s", _NODE | {"clock_skew_s": "by"}),
+    "clear": _Answer("all faults have ended"),
+    "advance": _Answer("the time is {time}", {"time": "status"}),
+    "deliver": _Answer("{delivered} writes were applied", {"delivered": "result"}),
+    "hits": _Answer("rule {rule} has met {hits} requests", {"rule": "rule", "hits": "result"}),
+    "remove_rule": _Answer("rule {rule} has ended", {"rule": "rule"}),
+}
+"""By name of the method. Methods of ``Faults`` that limit how many requests are met answer with a rule."""
+
+
+def _advance(server: ControlClient, seconds: timedelta) -> None:
+    """Advance the clock of a server that runs with --clock manual."""
+    server.advance(seconds)
+
+
+def _deliver(server: ControlClient) -> int:
+    """Apply the writes that were held back."""
+    return server.faults.deliver_held()
+
+
+def _hits(server: ControlClient, rule: int) -> int:
+    """Show how many requests a rule has met."""
+    return server.faults.rule(rule).hits
+
+
+def _remove_rule(server: ControlClient, rule: int) -> None:
+    """End a rule."""
+    server.faults.rule(rule).remove()
+
+
+@app.command()
 @command
-def status(server: ControlClient) -> Answer:
+def status(server: _Server, as_json: JsonOutput = False) -> None:
     """Show nodes, generations, tablets, and active faults."""
-    found = server.status()
-    return found, "\n".join(_lines(found))
+    with server.client() as client:
+        found = client.status()
+    show(found, "\n".join(_lines(found)), as_json=as_json, lines=True)
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
@@ -237,221 +287,67 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-@command
-def add_node(server: ControlClient, delay: Delay = None) -> Answer:
-    """Add a node; a new CDC generation starts after the delay."""
-    address = server.add_node(_delta(delay))
-    return {"address": address}, f"node {address} was added"
+def _add(
+    name: str, method: Callable[..., Any], answer: _Answer, on: Callable[[ControlClient], Any] = lambda server: server
+) -> None:
+    """Add a command that calls *method* of what *on* returns, and prints *answer*."""
+
+    def body(*, server: _Server, as_json: bool, **given: Any) -> None:
+        arguments: dict[str, Any] = {}
+        with server.client() as client:
+            for option, value in given.items():
+                arguments |= value.arguments() if attrs.has(type(value)) else {option: value}
+            known = {**arguments, "result": method(on(client), **arguments)}
+            after = client.status() if "status" in answer.keys.values() else {}
+        found = {
+            key: after[key] if source == "status" else _shown(known[source]) for key, source in answer.keys.items()
+        }
+        show(found, answer.text.format(**found), as_json=as_json)
+
+    body.__doc__ = _help(method)
+    body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*_parameters(method), _parameter("server", _Server), _parameter("as_json", JsonOutput, False)]
+    )
+    app.command(name.replace("_", "-"))(command(body))
 
 
-@command
-def remove_node(server: ControlClient, address: Address) -> Answer:
-    """Remove a node."""
-    server.remove_node(address)
-    return {"address": address}, f"node {address} was removed"
+def _parameters(method: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of *method* with the types that make them options."""
+    _, *parameters = inspect.signature(method).parameters.values()
+    for each in parameters:
+        if each.name not in _WITHIN:
+            option = _Table if each.name == "table" and each.default is each.empty else _OPTIONS[each.name]
+            yield _parameter(each.name, option, each.default)
 
 
-@command
-def new_generation(server: ControlClient, delay: Delay = None) -> Answer:
-    """Start a CDC generation with the current nodes."""
-    time = server.new_generation(_delta(delay))
-    return {"time": moment(time)}, f"a generation starts at {moment(time)}"
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
-@command
-def split_tablets(server: ControlClient, name: TableArgument, delay: Delay = None) -> Answer:
-    """Split each tablet of a table in two; its new streams start after the delay."""
-    return _resized(server.split_tablets, name, delay)
+def _help(method: Callable[..., Any]) -> str:
+    """Return the first sentence of a docstring without what it returns, and with methods as their commands."""
+    first = re.split(r"[,;] (?:see|return)\b|\.(?:\s|$)", inspect.getdoc(method) or "", maxsplit=1)[0]
+    return re.sub(r"`(\w+)`", lambda name: f"`{name[1].replace('_', '-')}`", f"{first}.")
 
 
-@command
-def merge_tablets(server: ControlClient, name: TableArgument, delay: Delay = None) -> Answer:
-    """Merge the tablets of a table two by two; its new streams start after the delay."""
-    return _resized(server.merge_tablets, name, delay)
+def _shown(value: Any) -> Any:
+    match value:
+        case Rule():
+            return value.number
+        case timedelta():
+            return value.total_seconds()
+        case datetime():
+            return moment(value)
+    return value
 
 
-def _resized(resize: Callable[..., datetime], name: str, delay: float | None) -> Answer:
-    parsed = parse_table(name)
-    time = resize(parsed.keyspace, parsed.table, _delta(delay))
-    found = {"keyspace": parsed.keyspace, "table": parsed.table, "time": moment(time)}
-    return found, f"{parsed.keyspace}.{parsed.table} has new streams from {found['time']}"
+_OWN: Mapping[str, Callable[..., Any]] = {each.__name__[1:]: each for each in (_advance, _deliver, _hits, _remove_rule)}
 
-
-@command
-def upgrade(
-    server: ControlClient,
-    rewriting: Annotated[
-        Literal["done", "held", "disabled"],
-        typer.Option(metavar="WHEN", help="Copy old generations: done (now), held (on finish-rewriting), or disabled."),
-    ] = "done",
-) -> Answer:
-    """Upgrade a server of version 4.3 to 4.4."""
-    server.upgrade(rewriting)
-    return {"version": "4.4", "rewriting": rewriting}, "the version is 4.4"
-
-
-@command
-def finish_rewriting(server: ControlClient) -> Answer:
-    """Copy the generations that `upgrade --rewriting held` omitted."""
-    server.finish_rewriting()
-    return {}, "all generations are in the new tables"
-
-
-@command
-def expire_rows(server: ControlClient) -> Answer:
-    """Delete the rows whose TTL column says that they have expired."""
-    rows = server.expire_rows()
-    return {"rows": rows}, f"{rows} rows were deleted"
-
-
-@command
-def advance(
-    server: ControlClient,
-    by: Annotated[float, typer.Argument(parser=_seconds, metavar="SECONDS", help="By how much.")],
-) -> Answer:
-    """Advance the clock of a server that runs with --clock manual."""
-    server.advance(timedelta(seconds=by))
-    time = server.status()["time"]
-    return {"time": time}, f"the time is {time}"
-
-
-# ---------------------------------------------------------------- nodes with faults
-
-
-@command
-def stop_node(server: ControlClient, address: Address) -> Answer:
-    """Disconnect a node's clients and close its ports."""
-    server.faults.stop_node(address)
-    return {"address": address}, f"node {address} is stopped"
-
-
-@command
-def start_node(server: ControlClient, address: Address) -> Answer:
-    """Let a stopped node listen again."""
-    server.faults.start_node(address)
-    return {"address": address}, f"node {address} is up"
-
-
-@command
-def stall_node(server: ControlClient, address: Address) -> Answer:
-    """Let a node accept requests, but answer none until `resume-node`."""
-    server.faults.stall_node(address)
-    return {"address": address}, f"node {address} is stalled"
-
-
-@command
-def slow_node(server: ControlClient, address: Address, by: By) -> Answer:
-    """Let a node take longer for each request until `resume-node`."""
-    server.faults.slow_node(address, timedelta(seconds=by))
-    return {"address": address, "delay_s": by}, f"node {address} is slow by {by:g} s"
-
-
-@command
-def resume_node(server: ControlClient, address: Address) -> Answer:
-    """End `stall-node` and `slow-node`."""
-    server.faults.resume_node(address)
-    return {"address": address}, f"node {address} answers as usual"
-
-
-@command
-def skew_clock(server: ControlClient, address: Address, by: By) -> Answer:
-    """Set a node's clock ahead, behind (negative), or right (0)."""
-    server.faults.skew_clock(address, timedelta(seconds=by))
-    return {"address": address, "clock_skew_s": by}, f"the clock of node {address} is off by {by:g} s"
-
-
-# ---------------------------------------------------------------- requests with faults
-
-
-def _added(rule: Rule) -> Answer:
-    return {"rule": rule.number}, f"rule {rule.number} was added"
-
-
-@command
-def fail(
-    server: ControlClient,
-    fault: Annotated[str, typer.Argument(metavar="ERROR", help="Such as read_timeout, overloaded, or unprepared.")],
-    on: Statements,
-    limits: dict[str, Any],
-    applied: Applied = False,
-) -> Answer:
-    """Answer requests with an error: unavailable, read_timeout, write_timeout, read_failure, write_failure, overloaded,
-    bootstrapping, unprepared, rate_limit, server_error, invalid, or unauthorized."""
-    return _added(server.faults.fail(cast("Any", fault), on, applied=applied, **limits))
-
-
-@command
-def no_answer(server: ControlClient, on: Statements, limits: dict[str, Any], applied: Applied = False) -> Answer:
-    """Do not answer requests."""
-    return _added(server.faults.no_answer(on, applied=applied, **limits))
-
-
-@command
-def delay(server: ControlClient, by: By, on: Statements, limits: dict[str, Any]) -> Answer:
-    """Answer requests later."""
-    return _added(server.faults.delay(timedelta(seconds=by), on, **limits))
-
-
-@command
-def drop_connection(
-    server: ControlClient,
-    on: Statements,
-    limits: dict[str, Any],
-    partway: Annotated[bool, typer.Option("--partway", help="After half of the answer.")] = False,
-) -> Answer:
-    """Cut the connections that requests come by."""
-    return _added(server.faults.drop_connection(on, partway=partway, **limits))
-
-
-@command
-def cut_pages(
-    server: ControlClient,
-    on: Statements,
-    limits: dict[str, Any],
-    rows: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Rows of a page at most.")] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="Send empty pages before those with rows.")] = False,
-) -> Answer:
-    """Answer SELECTs with shorter pages than requested."""
-    if rows is None and not empty:
-        raise rscylla.ConfigError("cut-pages requires --rows N, --empty, or both")
-    return _added(server.faults.cut_pages(rows, on, empty=empty, **limits))
-
-
-@command
-def replay_writes(server: ControlClient, place: dict[str, Any], times: dict[str, Any]) -> Answer:
-    """Log writes twice, as a repeated Paxos round does."""
-    return _added(server.faults.replay_writes(**place, **times))
-
-
-@command
-def hold_writes(server: ControlClient, place: dict[str, Any], times: dict[str, Any]) -> Answer:
-    """Acknowledge writes, but apply them only at `deliver`."""
-    return _added(server.faults.hold_writes(**place, **times))
-
-
-@command
-def deliver(server: ControlClient) -> Answer:
-    """Apply the writes that were held back."""
-    delivered = server.faults.deliver_held()
-    return {"delivered": delivered}, f"{delivered} writes were applied"
-
-
-@command
-def hits(server: ControlClient, rule: RuleNumber) -> Answer:
-    """Show how many requests a rule has met."""
-    met = server.faults.rule(rule).hits
-    return {"rule": rule, "hits": met}, f"rule {rule} has met {met} requests"
-
-
-@command
-def remove_rule(server: ControlClient, rule: RuleNumber) -> Answer:
-    """End a rule."""
-    server.faults.rule(rule).remove()
-    return {"rule": rule}, f"rule {rule} has ended"
-
-
-@command
-def clear(server: ControlClient) -> Answer:
-    """End all faults, start stopped nodes, and apply the writes that were held back."""
-    server.faults.clear()
-    return {}, "all faults have ended"
+for _name, _answer in _ANSWERS.items():
+    if hasattr(Faults, _name):
+        _add(_name, getattr(Faults, _name), _answer, lambda server: server.faults)
+    else:
+        _add(_name, _OWN[_name] if _name in _OWN else getattr(ControlClient, _name), _answer)
+for _name, _method in vars(Faults).items():
+    if inspect.isfunction(_method) and "times" in inspect.signature(_method).parameters and not _name.startswith("_"):
+        _add(_name, _method, _RULE, lambda server: server.faults)

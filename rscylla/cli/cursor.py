@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
 from cursorstore import (
@@ -21,32 +22,26 @@ from cursorstore import (
 )
 
 from .group import refuse_member
-from .shared.connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
-from .shared.failures import reports_errors
+from .shared.connectors import ConnectorFile, open_cursors, open_session
 from .shared.loading import OperableStore, StoreFactory, load_store
 from .shared.names import naming, parse_table, parse_time
-from .shared.options import CONNECTING, Connection, JsonOutput, connecting, count, grouped
-from .shared.output import json_line, moment, table
+from .shared.options import Connection, JsonOutput, command, count
+from .shared.output import json_line, listing, moment, show
+from .shared.output import schema as show_schema
 from .shared.standard import write
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Manage the saved cursors of consumers.", no_args_is_help=True, rich_markup_mode=None)
 
-Keyspace = Annotated[
-    str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")
-]
-RequiredKeyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the table, as stored.")]
-Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the cursor table, as stored.")]
-LeaseTable = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the lease table, as stored.")]
-ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
+RequiredKeyspace = Annotated[str, Option("--store", metavar="KEYSPACE", help="Keyspace of the table, as stored.")]
+LeaseTable = Annotated[str, Option("--table", metavar="NAME", help="Name of the lease table, as stored.")]
+ConsumerName = Annotated[str, Argument(metavar="CONSUMER", help="Name of the consumer.")]
 Cursor = Annotated[
-    str,
-    typer.Argument(metavar="CURSOR", help="A cursor, 'oldest', or, with --of, a time such as 2026-11-21T10:00:00Z."),
+    str, Argument(metavar="CURSOR", help="A cursor, 'oldest', or, with --of, a time such as 2026-11-21T10:00:00Z.")
 ]
 Of = Annotated[
-    str | None,
-    typer.Option("--of", metavar="KS.TABLE", help="Table that the consumer reads; required if CURSOR is a time."),
+    str | None, Option(metavar="KS.TABLE", help="Table that the consumer reads; required if CURSOR is a time.")
 ]
 
 
@@ -63,32 +58,32 @@ class _Opened:
 class _Place:
     """Where cursors are: in a table, in a store of the user's, or where a connector keeps them."""
 
-    keyspace: str | None
-    factory: str | None
-    table: str
-    connector: ConnectorFile
-    connection: Connection
+    store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
+    store_factory: StoreFactory = None
+    table: Annotated[str, Option(metavar="NAME", help="Name of the cursor table, as stored.")] = DEFAULT_TABLE
+    connector: ConnectorFile = attrs.field(factory=ConnectorFile)
+    connection: Connection = attrs.field(factory=Connection)
 
     @contextmanager
     def opened(self, *, of: str | None = None) -> Iterator[_Opened]:
         """Open the store, and a session if the store or the table *of* needs one."""
         with ExitStack() as stack:
             properties = self.connector.read()
-            if properties is None and (self.keyspace is None) == (self.factory is None):
+            if properties is None and (self.store is None) == (self.store_factory is None):
                 raise rscylla.ConfigError(
                     "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory "
                     "MODULE:FUNCTION, or --properties FILE of a Kafka connector"
                 )
-            if properties is not None and self.factory is not None:
+            if properties is not None and self.store_factory is not None:
                 raise rscylla.ConfigError("--properties and --store-factory exclude each other; give one")
             connected = self.connection.session() if properties is None else open_session(properties)
-            if self.factory is not None:
+            if self.store_factory is not None:
                 session = None if of is None else stack.enter_context(connected)
-                cursors = load_store(self.factory)
+                cursors = load_store(self.store_factory)
                 stack.callback(cursors.close)
                 yield _Opened(session, cursors)
             elif properties is not None and properties.exactly_once:
-                if self.keyspace is not None:
+                if self.store is not None:
                     raise rscylla.ConfigError(
                         "in exactly-once mode, cursors are in Kafka; leave out --store, or leave out --properties "
                         "to see those in ScyllaDB"
@@ -96,7 +91,7 @@ class _Place:
                 session = None if of is None else stack.enter_context(connected)
                 yield _Opened(session, stack.enter_context(open_cursors(properties)))
             else:
-                keyspace = self.keyspace or (properties.text("rscylla.store.keyspace") if properties else "")
+                keyspace = self.store or (properties.text("rscylla.store.keyspace") if properties else "")
                 if not keyspace:
                     raise rscylla.ConfigError(
                         "the connector keeps the cursor of a table in the keyspace of the table, since "
@@ -109,59 +104,32 @@ class _Place:
                 yield _Opened(session, ScyllaCursorStore(session, keyspace, table), keyspace)
 
     def __str__(self) -> str:
-        return self.factory or (str(self.connector.file) if self.keyspace is None else f"{self.keyspace}.{self.table}")
-
-
-def _make_place(keyspace: Any, factory: Any, table: Any, *others: Any) -> _Place:
-    """Return the place that the options of ``_placing`` name."""
-    connector, connection = others[: len(CONNECTOR)], others[len(CONNECTOR) :]
-    return _Place(keyspace, factory, table, ConnectorFile(*connector), Connection(*connection))
-
-
-# Adds the options of a store of cursors to a command, which gets them as its parameter ``place``.
-_placing = grouped(
-    place=(
-        _make_place,
-        {
-            "store": (Keyspace, None),
-            "factory": (StoreFactory, None),
-            "table_name": (Table, DEFAULT_TABLE),
-            **CONNECTOR,
-            **CONNECTING,
-        },
-    )
-)
+        return self.store_factory or (
+            str(self.connector.properties) if self.store is None else f"{self.store}.{self.table}"
+        )
 
 
 @app.command("list")
-@reports_errors
-@_placing
-def list_(
-    *,
-    place: _Place,
-    as_json: JsonOutput = False,
-) -> None:
+@command
+def list_(place: _Place, as_json: JsonOutput = False) -> None:
     """List all cursors, by consumer."""
     with place.opened() as opened:
         records = opened.cursors.list_cursors()
-    if as_json:
-        for record in records:
-            write(json_line(attrs.asdict(record)))
-        return
-    table(
+    listing(
+        map(attrs.asdict, records),
         ("consumer", "saved", "epoch", "cursor"),
         [(r.consumer, moment(r.updated_at), str(r.epoch), r.cursor or "oldest") for r in records],
+        as_json=as_json,
     )
 
 
 @app.command("get")
-@reports_errors
-@_placing
+@command
 def get(
     consumer: ConsumerName,
     history: Annotated[
         bool,
-        typer.Option("--history", help="Also show earlier epochs: resets and takeovers, each with its last cursor."),
+        Option("--history", help="Also show earlier epochs: resets and takeovers, each with its last cursor."),
     ] = False,
     *,
     place: _Place,
@@ -188,8 +156,7 @@ def get(
 
 
 @app.command("set")
-@reports_errors
-@_placing
+@command
 def set_(
     consumer: ConsumerName,
     cursor: Cursor,
@@ -208,12 +175,11 @@ def set_(
 
 
 @app.command("reset")
-@reports_errors
-@_placing
+@command
 def reset(
     consumer: ConsumerName,
     cursor: Cursor,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursor.")],
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Reason, recorded with the cursor.")],
     of: Of = None,
     *,
     place: _Place,
@@ -227,19 +193,16 @@ def reset(
 
 
 @app.command("reslice")
-@reports_errors
-@_placing
+@command
 def reslice(
     consumer: ConsumerName,
     old: Annotated[
         int,
-        typer.Option(
-            "--from", parser=count, metavar="N", help="Current number of slices; 1 for an undivided consumer."
-        ),
+        Option("--from", parser=count, metavar="N", help="Current number of slices; 1 for an undivided consumer."),
     ],
-    new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="New number of slices.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
-    rewind: Annotated[bool, typer.Option("--rewind", help="Also move back cursors that are already ahead.")] = False,
+    new: Annotated[int, Option("--to", parser=count, metavar="M", help="New number of slices.")],
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
+    rewind: Annotated[bool, Option("--rewind", help="Also move back cursors that are already ahead.")] = False,
     *,
     place: _Place,
     as_json: JsonOutput = False,
@@ -252,19 +215,19 @@ def reslice(
         cursors = opened.cursors
         if opened.keyspace is not None:
             refuse_member(opened.session, opened.keyspace, consumer, cursors.list_cursors())
-        elif place.connector.file is not None:
+        elif place.connector.properties is not None:
             raise rscylla.ConfigError("in exactly-once mode, the number of slices cannot be changed")
         moved = reslice_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
-    if as_json:
-        for name, cursor in moved.items():
-            write(json_line({"consumer": name, "cursor": cursor}))
-        return
-    table(("consumer", "cursor"), [(name, cursor or "oldest") for name, cursor in moved.items()])
+    listing(
+        ({"consumer": name, "cursor": cursor} for name, cursor in moved.items()),
+        ("consumer", "cursor"),
+        [(name, cursor or "oldest") for name, cursor in moved.items()],
+        as_json=as_json,
+    )
 
 
 @app.command("leases")
-@reports_errors
-@connecting
+@command
 def leases(
     store: RequiredKeyspace,
     table_name: LeaseTable = DEFAULT_LEASE_TABLE,
@@ -275,12 +238,8 @@ def leases(
     """Show the holder of each lease, when it acquired the lease, and when the lease expires unless renewed."""
     with connection.session() as session:
         records = list_leases(session, store, table_name)
-    if as_json:
-        for record in records:
-            seconds = int(record.expires_in.total_seconds())
-            write(json_line({**attrs.asdict(record), "expires_in": seconds}))
-        return
-    table(
+    listing(
+        ({**attrs.asdict(r), "expires_in": int(r.expires_in.total_seconds())} for r in records),
         ("lease", "holder", "since", "expires in", "epoch"),
         [
             (r.name, r.owner, moment(r.since), f"{r.expires_in.total_seconds():.0f} s", str(r.epoch))
@@ -288,23 +247,21 @@ def leases(
             else (r.name, "free", "", "", str(r.epoch))
             for r in records
         ],
+        as_json=as_json,
     )
 
 
 @app.command("schema")
-@reports_errors
+@command
 def schema(
     store: RequiredKeyspace,
-    table_name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Name of the table.")] = None,
-    of_leases: Annotated[bool, typer.Option("--leases", help="Print the statement of the lease table.")] = False,
+    table_name: Annotated[str | None, Option("--table", metavar="NAME", help="Name of the table.")] = None,
+    of_leases: Annotated[bool, Option("--leases", help="Print the statement of the lease table.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Print the statement that creates the cursor table, for an administrator to run. Does not connect."""
-    if of_leases:
-        cql = lease_schema_cql(store, table_name or DEFAULT_LEASE_TABLE)
-    else:
-        cql = schema_cql(store, table_name or DEFAULT_TABLE)
-    write(json_line({"cql": cql}) if as_json else f"{cql};", lines=not as_json)
+    make, default = (lease_schema_cql, DEFAULT_LEASE_TABLE) if of_leases else (schema_cql, DEFAULT_TABLE)
+    show_schema(make(store, table_name or default), as_json=as_json)
 
 
 def _slices_of(consumer: str, cursors: OperableStore) -> list[str]:
@@ -339,4 +296,4 @@ def _confirm(cursors: OperableStore, consumer: str, *, as_json: bool) -> None:
         raise rscylla.errors.CursorError(
             f"the cursor of consumer {consumer!r} was saved but cannot be read back; check the store"
         )
-    write(json_line(attrs.asdict(record)) if as_json else record.cursor or "oldest")
+    show(attrs.asdict(record), record.cursor or "oldest", as_json=as_json)

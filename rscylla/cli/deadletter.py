@@ -6,19 +6,22 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
 from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
 from rscylla.errors import KeyParked, MetadataError
 
-from .shared.failures import Exit, reports_errors
+from .shared.failures import Exit
 from .shared.loading import load
 from .shared.names import naming, parse_table
-from .shared.options import Connection, JsonOutput, connecting
-from .shared.output import json_line, moment, table
+from .shared.options import Connection, JsonOutput, command
+from .shared.output import json_line, listing, moment, show
+from .shared.output import schema as show_schema
 from .shared.standard import say, write
 
 __all__ = ["app"]
@@ -27,71 +30,65 @@ app = typer.Typer(
     help="Manage dead letters: events that consumers could not handle.", no_args_is_help=True, rich_markup_mode=None
 )
 
-STATUSES = ("dead", "replayed", "discarded", "all")
-
-Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the letter table, as stored.")]
-Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the letter table, as stored.")]
-ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
+ConsumerName = Annotated[str, Argument(metavar="CONSUMER", help="Name of the consumer.")]
 EventIds = Annotated[
-    list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="Event ids; see `rscylla deadletter list`.")
+    list[str] | None, Argument(metavar="[EVENT_ID]...", help="Event ids; see `rscylla deadletter list`.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All dead letters of the consumer, in the order of event times.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the letter.")]
+All = Annotated[bool, Option("--all", help="All dead letters of the consumer, in the order of event times.")]
+Reason = Annotated[str, Option(metavar="TEXT", help="Reason, recorded with the letter.")]
+Keyspace = Annotated[str, Option(metavar="KEYSPACE", help="Keyspace of the letter table, as stored.")]
+Table = Annotated[str, Option(metavar="NAME", help="Name of the letter table, as stored.")]
 
 
-@contextmanager
-def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[rscylla.Session, ScyllaDeadLetters]]:
-    with connection.session() as session:
-        yield session, ScyllaDeadLetters(session, keyspace, name)
+@attrs.frozen
+class _Place:
+    """Where the letters are."""
+
+    store: Keyspace
+    table: Table = DEFAULT_LETTER_TABLE
+    connection: Connection = attrs.field(factory=Connection)
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[rscylla.Session, ScyllaDeadLetters]]:
+        with self.connection.session() as session:
+            yield session, ScyllaDeadLetters(session, self.store, self.table)
 
 
 @app.command("list")
-@reports_errors
-@connecting
+@command
 def list_(
-    store: Keyspace,
-    consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only letters of this consumer.")] = None,
+    consumer: Annotated[str | None, Argument(metavar="[CONSUMER]", help="Only letters of this consumer.")] = None,
     status: Annotated[
-        str, typer.Option("--status", metavar="|".join(STATUSES), help="Status of the letters to list.")
+        Literal["dead", "replayed", "discarded", "all"], Option(help="Status of the letters to list.")
     ] = "dead",
-    count: Annotated[
-        bool, typer.Option("--count", help="Show only the number of dead letters of each consumer.")
-    ] = False,
-    table_name: Table = DEFAULT_LETTER_TABLE,
+    count: Annotated[bool, Option("--count", help="Show only the number of dead letters of each consumer.")] = False,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """List letters by consumer and event time; by default, only letters that are neither replayed nor discarded."""
-    if status not in STATUSES:
-        raise rscylla.ConfigError(f"--status {status}: give one of {', '.join(STATUSES)}")
-    with _opened(connection, store, table_name) as (_, letters):
+    with place.opened() as (_, letters):
         if count:
-            _print_counts(sorted(letters.count_letters(consumer).items()), as_json=as_json)
+            counts = sorted(letters.count_letters(consumer).items())
+            found = ({"consumer": name, "dead": number} for name, number in counts)
+            listing(found, ("consumer", "dead"), [(name, str(n)) for name, n in counts], as_json=as_json)
             return
-        found = letters.list_letters(consumer, status=None if status == "all" else status)
-        if as_json:
-            for letter in found:
-                write(json_line(_brief(letter)))
-            return
-        rows = [_line(letter) for letter in found]  # not the letters, whose values and tracebacks are large
-    table(("consumer", "event", "failed", "attempts", "error", "status", "key", "event id"), rows)
+        each = letters.list_letters(consumer, status=None if status == "all" else status)
+        head = ("consumer", "event", "failed", "attempts", "error", "status", "key", "event id")
+        # One by one: their values and tracebacks are large.
+        listing(map(_brief, each), head, map(_line, each), as_json=as_json)
 
 
 @app.command("show")
-@reports_errors
-@connecting
-def show(
+@command
+def show_(
     consumer: ConsumerName,
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Event id; see `rscylla deadletter list`.")],
-    store: Keyspace,
-    table_name: Table = DEFAULT_LETTER_TABLE,
-    *,
-    connection: Connection,
+    event_id: Annotated[str, Argument(metavar="EVENT_ID", help="Event id; see `rscylla deadletter list`.")],
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Show one letter: the event with its values, the last error with its traceback, and what was decided."""
-    with _opened(connection, store, table_name) as (_, letters):
+    with place.opened() as (_, letters):
         letter = _find(letters, consumer, event_id)
     event = letter.event
     whole = {
@@ -114,15 +111,12 @@ def show(
 
 
 @app.command("replay")
-@reports_errors
-@connecting
+@command
 def replay(
     consumer: ConsumerName,
-    store: Keyspace,
     to: Annotated[
         str,
-        typer.Option(
-            "--to",
+        Option(
             metavar="MODULE:FUNCTION",
             help="Function to call with each event, and with a run whose fate injects no errors.",
         ),
@@ -132,11 +126,10 @@ def replay(
     reason: Reason = "replayed manually",
     of: Annotated[
         str | None,
-        typer.Option("--of", metavar="KS.TABLE", help="Read the changes again from this table's log, with all types."),
+        Option(metavar="KS.TABLE", help="Read the changes again from this table's log, with all types."),
     ] = None,
-    table_name: Table = DEFAULT_LETTER_TABLE,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Pass events to a function again, in order. Events that it handles become replayed; others stay dead.
@@ -144,11 +137,11 @@ def replay(
     A letter that fails keeps the new error, and the later letters of its key wait behind it.
     """
     handle = _load(to)
-    with _opened(connection, store, table_name) as (session, letters):
+    with place.opened() as (session, letters):
         chosen = _chosen(letters, consumer, event_ids or [], everything=everything)
         source, failed, told = _source(session, of), 0, set[str]()
 
-        def show(letter: rscylla.DeadLetter, error: Exception | None) -> None:
+        def tell(letter: rscylla.DeadLetter, error: Exception | None) -> None:
             nonlocal failed
             told.add(letter.event.id)
             failed += error is not None
@@ -159,7 +152,7 @@ def replay(
             handle(event if source is None else _from_log(source, event), rscylla.Run(consumer))
 
         only = None if everything else {letter.event.id for letter in chosen}
-        replayed, _ = rscylla.replay_letters(letters, consumer, again, reason=reason, only=only, told=show)
+        replayed, _ = rscylla.replay_letters(letters, consumer, again, reason=reason, only=only, told=tell)
         for letter in () if everything else chosen:
             if letter.event.id not in told:  # resolved before, or by somebody else meanwhile
                 status = _find(letters, consumer, letter.event.id).status
@@ -170,46 +163,32 @@ def replay(
 
 
 @app.command("discard")
-@reports_errors
-@connecting
+@command
 def discard(
     consumer: ConsumerName,
-    store: Keyspace,
     reason: Reason,
     event_ids: EventIds = None,
     everything: All = False,
-    table_name: Table = DEFAULT_LETTER_TABLE,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Mark events as discarded. The letters are kept with the reason, and are no longer dead."""
-    with _opened(connection, store, table_name) as (_, letters):
+    with place.opened() as (_, letters):
         for letter in _chosen(letters, consumer, event_ids or [], everything=everything):
             letters.resolve_letter(letter, "discarded", reason=reason)
-            if as_json:
-                write(json_line({"event_id": letter.event.id, "status": "discarded"}))
-            else:
-                write(f"discarded  {letter.event.id}")
+            found = {"event_id": letter.event.id, "status": "discarded"}
+            show(found, f"discarded  {letter.event.id}", as_json=as_json)
 
 
 @app.command("schema")
-@reports_errors
-def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
+@command
+def schema(store: Keyspace, table: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
     """Print the statement that creates the letter table, for an administrator to run. Does not connect."""
-    cql = letter_schema_cql(store, table_name)
-    write(json_line({"cql": cql}) if as_json else f"{cql};", lines=not as_json)
+    show_schema(letter_schema_cql(store, table), as_json=as_json)
 
 
 # ---------------------------------------------------------------- letters
-
-
-def _print_counts(counts: list[tuple[str, int]], *, as_json: bool) -> None:
-    if not as_json:
-        table(("consumer", "dead"), [(name, str(number)) for name, number in counts])
-        return
-    for name, number in counts:
-        write(json_line({"consumer": name, "dead": number}))
 
 
 def _brief(letter: rscylla.DeadLetter) -> dict[str, Any]:
@@ -307,10 +286,8 @@ def _kept(letters: ScyllaDeadLetters, letter: rscylla.DeadLetter, error: Excepti
 
 
 def _show_result(event_id: str, status: str, error: str | None, *, as_json: bool) -> None:
-    if as_json:
-        write(json_line({"event_id": event_id, "status": status, "error": error}))
-    else:
-        write(f"{status}  {event_id}{f'  {error}' if error else ''}")
+    text = f"{status}  {event_id}{f'  {error}' if error else ''}"
+    show({"event_id": event_id, "status": status, "error": error}, text, as_json=as_json)
 
 
 def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:

@@ -8,59 +8,50 @@ from typing import Annotated
 
 import attrs
 import typer
+from typer import Option
 
 import rscylla
-from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
+from cursorstore import ScyllaCursorStore
 from rscylla import errors
 from rscylla.abc import CursorRecord
 
 from .group import findings
-from .shared.failures import Exit, reports_errors
-from .shared.loading import StoreFactory, load_store
+from .shared.failures import Exit
+from .shared.loading import Store, load_store
 from .shared.names import naming, parse_lag, parse_table
-from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, connecting, seconds
+from .shared.options import Connection, JsonOutput, TableArgument, command, seconds
 from .shared.output import json_line
 from .shared.standard import write
 
 __all__ = ["doctor"]
 
+Level = Annotated[str, Option(metavar="LEVEL", help="Consistency level of reads of the log, or of writes.")]
 
-@reports_errors
-@connecting
+
+@command
 def doctor(
     name: TableArgument,
     lag: Annotated[
         float | None,
-        typer.Option(
-            "--lag", parser=seconds, metavar="SECONDS", help="Lag of the consumer; the check warns if it is unsafe."
-        ),
+        Option(parser=seconds, metavar="SECONDS", help="Lag of the consumer; the check warns if it is unsafe."),
     ] = None,
-    reads: Annotated[
-        str, typer.Option("--consistency", metavar="LEVEL", help="Consistency level of reads of the log.")
-    ] = "QUORUM",
-    writes: Annotated[str, typer.Option("--writes", metavar="LEVEL", help="Consistency level of writes.")] = "QUORUM",
-    consumer: Annotated[
-        str | None, typer.Option("--consumer", metavar="NAME", help="Also check the cursor of this consumer.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="KEYSPACE", help="Also check the cursor table in this keyspace.")
-    ] = None,
-    factory: StoreFactory = None,
-    store_table: CursorTableName = DEFAULT_TABLE,
+    consistency: Level = "QUORUM",
+    writes: Level = "QUORUM",
+    consumer: Annotated[str | None, Option(metavar="NAME", help="Also check the cursor of this consumer.")] = None,
     *,
+    store: Store,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Check a table, its CDC log, and the cluster; report what is wrong and what to do. Changes nothing.
 
-    The exit code is 4 if there is an error, and 0 if there are only warnings.
+    With --store, the cursor table is checked, too. The exit code is 4 if there is an error, and 0 if there are only
+    warnings.
     """
     parsed = parse_table(name)
-    if store is not None and factory is not None:
-        raise rscylla.ConfigError("--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one")
-    if factory is not None and consumer is None:
+    if store.store_factory is not None and consumer is None:
         raise rscylla.ConfigError("--store-factory MODULE:FUNCTION requires --consumer NAME, whose cursor is checked")
-    if consumer is not None and store is None and factory is None:
+    if consumer is not None and not store.is_given:
         raise rscylla.ConfigError(
             "--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table, or --store-factory "
             "MODULE:FUNCTION"
@@ -70,22 +61,22 @@ def doctor(
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         groups: list[rscylla.doctor.Finding] = []
-        if store is not None:
-            records, failed = _saved(ScyllaCursorStore(session, store, store_table))
+        if store.store is not None:
+            records, failed = _saved(ScyllaCursorStore(session, store.store, store.store_table))
             if consumer is not None and not failed:
-                cursors, groups = _cursors_of(consumer, records), findings(session, store, consumer, records)
-        elif factory is not None and consumer is not None:
-            with closing(load_store(factory)) as custom:
+                cursors, groups = _cursors_of(consumer, records), findings(session, store.store, consumer, records)
+        elif store.store_factory is not None and consumer is not None:
+            with closing(load_store(store.store_factory)) as custom:
                 cursors = _cursors_of(consumer, custom.list_cursors())
         found = rscylla.diagnose(
             session,
             parsed.keyspace,
             parsed.table,
             lag=span,
-            consistency=reads,
+            consistency=consistency,
             writes=writes,
             cursors=cursors,
-            can_save=store is not None and not failed,
+            can_save=store.store is not None and not failed,
             failed=failed,
         )
     found = (*found, *groups)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
 from cursorstore import (
@@ -24,9 +26,10 @@ from cursorstore import (
 )
 from rscylla.abc import CursorRecord, GroupMember, GroupSlice, GroupView
 
-from .shared.failures import reports_errors, stopping
-from .shared.options import Connection, JsonOutput, connecting, count, number
-from .shared.output import json_line, moment, table
+from .shared.failures import stopping
+from .shared.options import Connection, JsonOutput, command, count, number
+from .shared.output import json_line, listing, moment, show, table
+from .shared.output import schema as show_schema
 from .shared.standard import say, write
 
 __all__ = ["app", "findings", "refuse_member"]
@@ -35,58 +38,64 @@ app = typer.Typer(
     help="Show and manage groups of processes that share tables.", no_args_is_help=True, rich_markup_mode=None
 )
 
-GroupName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")]
-Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the group table, as stored.")]
-Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the group table, as stored.")]
+GroupName = Annotated[str, Argument(metavar="NAME", help="Name of the group.")]
+Keyspace = Annotated[str, Option(metavar="KEYSPACE", help="Keyspace of the group table, as stored.")]
+Table = Annotated[str, Option(metavar="NAME", help="Name of the group table, as stored.")]
 CursorTable = Annotated[
-    str, typer.Option("--cursors", metavar="NAME", help="Name of the cursor table in the same keyspace, as stored.")
+    str, Option("--cursors", metavar="NAME", help="Name of the cursor table in the same keyspace, as stored.")
 ]
 
 _LOOK_S = 2.0
 
 
+@attrs.frozen
+class _Place:
+    """Where the groups are."""
+
+    store: Keyspace
+    table: Table = DEFAULT_GROUP_TABLE
+    connection: Connection = attrs.field(factory=Connection)
+
+    @contextmanager
+    def opened(self) -> Iterator[ScyllaGroupTable]:
+        with self.connection.session() as session:
+            yield ScyllaGroupTable(session, self.store, self.table)
+
+    @contextmanager
+    def with_cursors(self, name: str) -> Iterator[tuple[ScyllaGroupTable, ScyllaCursorStore]]:
+        with self.connection.session() as session:
+            yield ScyllaGroupTable(session, self.store, self.table), ScyllaCursorStore(session, self.store, name)
+
+
 @app.command("list")
-@reports_errors
-@connecting
-def list_(
-    store: Keyspace,
-    table_name: Table = DEFAULT_GROUP_TABLE,
-    *,
-    connection: Connection,
-    as_json: JsonOutput = False,
-) -> None:
+@command
+def list_(place: _Place, as_json: JsonOutput = False) -> None:
     """List all groups, by name, with the number of their members and slices."""
-    with connection.session() as session:
-        views = list_groups(ScyllaGroupTable(session, store, table_name))
-    if as_json:
-        for view in views:
-            write(json_line({"group": view.name, "members": len(view.members), **_counts(view), "held": _held(view)}))
-        return
-    table(
+    with place.opened() as groups:
+        views = list_groups(groups)
+    listing(
+        ({"group": v.name, "members": len(v.members), **_counts(v), "held": _held(v)} for v in views),
         ("group", "members", "slices", "held"),
         [(view.name, str(len(view.members)), _count(view), str(_held(view))) for view in views],
+        as_json=as_json,
     )
 
 
 @app.command("show")
-@reports_errors
-@connecting
-def show(
+@command
+def show_(
     name: GroupName,
-    store: Keyspace,
-    table_name: Table = DEFAULT_GROUP_TABLE,
     cursor_table: CursorTable = DEFAULT_TABLE,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Show the members of a group, and who has each slice since when and why, with the lag of its consumers.
 
     A lag is the age of the saved cursor, which may be some seconds behind the consumer.
     """
-    with connection.session() as session, stopping() as stop:
-        groups, cursors = ScyllaGroupTable(session, store, table_name), ScyllaCursorStore(session, store, cursor_table)
+    with place.with_cursors(cursor_table) as (groups, cursors), stopping() as stop:
         while True:
             view = _found(groups, name)
             lags = _lags(view, cursors)
@@ -98,56 +107,42 @@ def show(
 
 
 @app.command("drain")
-@reports_errors
-@connecting
+@command
 def drain(
     name: GroupName,
-    member: Annotated[
-        str, typer.Argument(metavar="MEMBER", help="Name of the member, or its token or 8 letters of it.")
-    ],
-    store: Keyspace,
-    undo: Annotated[bool, typer.Option("--undo", help="Let the member take slices again.")] = False,
-    table_name: Table = DEFAULT_GROUP_TABLE,
+    member: Annotated[str, Argument(metavar="MEMBER", help="Name of the member, or its token or 8 letters of it.")],
+    undo: Annotated[bool, Option("--undo", help="Let the member take slices again.")] = False,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Ask a member to hand over its slices one by one, and to take no others, for example before its machine stops.
 
     The process goes on running without slices. If it restarts, it takes part again.
     """
-    with connection.session() as session:
-        groups = ScyllaGroupTable(session, store, table_name)
+    with place.opened() as groups:
         found = drain_member(groups, name, member, undo=undo)
         held = [s.index for s in _found(groups, name).slices if s.holder == found.token]
-    if as_json:
-        write(json_line({"group": name, "member": found.owner, "token": found.token, "drains": not undo, "held": held}))
-        return
     what = "takes part again" if undo else f"hands over {len(held)} slices"
-    write(f"member {found.owner} of group {name} {what}")
+    shown = {"group": name, "member": found.owner, "token": found.token, "drains": not undo, "held": held}
+    show(shown, f"member {found.owner} of group {name} {what}", as_json=as_json)
 
 
 @app.command("reslice")
-@reports_errors
-@connecting
+@command
 def reslice(
     name: GroupName,
-    store: Keyspace,
     new: Annotated[
-        int | None, typer.Option("--to", parser=count, metavar="N", help="New number of slices.", show_default=False)
+        int | None, Option("--to", parser=count, metavar="N", help="New number of slices.", show_default=False)
     ] = None,
-    abort: Annotated[bool, typer.Option("--abort", help="End a change that a command left unfinished.")] = False,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
+    abort: Annotated[bool, Option("--abort", help="End a change that a command left unfinished.")] = False,
+    reason: Annotated[str, Option(metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", parser=number(float, least=0), metavar="SECONDS", help="How long to wait for the members."
-        ),
+        float, Option(parser=number(float, least=0), metavar="SECONDS", help="How long to wait for the members.")
     ] = 300.0,
-    table_name: Table = DEFAULT_GROUP_TABLE,
     cursor_table: CursorTable = DEFAULT_TABLE,
     *,
-    connection: Connection,
+    place: _Place,
     as_json: JsonOutput = False,
 ) -> None:
     """Change the number of slices of a group while its processes run.
@@ -158,11 +153,10 @@ def reslice(
     """
     if abort is (new is not None):
         raise rscylla.ConfigError("give either --to N, the new number of slices, or --abort")
-    with connection.session() as session, stopping() as stop:
-        groups = ScyllaGroupTable(session, store, table_name)
+    with place.with_cursors(cursor_table) as (groups, cursors), stopping() as stop:
         if new is None:
             view = abort_reslice(groups, name)
-            write(json_line({"group": name, **_counts(view)}) if as_json else f"group {name} has {_count(view)} slices")
+            show({"group": name, **_counts(view)}, f"group {name} has {_count(view)} slices", as_json=as_json)
             return
         left = [-1]
 
@@ -171,28 +165,17 @@ def reslice(
                 left[0] = held
                 say(f"{held} slices are held")
 
-        moved = reslice_group(
-            groups,
-            name,
-            new,
-            ScyllaCursorStore(session, store, cursor_table),
-            reason=reason,
-            timeout=timedelta(seconds=timeout),
-            watch=tell,
-            stop=stop,
-        )
-    if as_json:
-        write(json_line({"group": name, "count": new, "next": 0, "cursors": moved}))
-        return
-    write(f"group {name} has {new} slices; {len(moved)} cursors were moved")
+        span = timedelta(seconds=timeout)
+        moved = reslice_group(groups, name, new, cursors, reason=reason, timeout=span, watch=tell, stop=stop)
+    text = f"group {name} has {new} slices; {len(moved)} cursors were moved"
+    show({"group": name, "count": new, "next": 0, "cursors": moved}, text, as_json=as_json)
 
 
 @app.command("schema")
-@reports_errors
-def schema(store: Keyspace, table_name: Table = DEFAULT_GROUP_TABLE, as_json: JsonOutput = False) -> None:
+@command
+def schema(store: Keyspace, table: Table = DEFAULT_GROUP_TABLE, as_json: JsonOutput = False) -> None:
     """Print the statement that creates the group table, for an administrator to run. Does not connect."""
-    cql = group_schema_cql(store, table_name)
-    write(json_line({"cql": cql}) if as_json else f"{cql};", lines=not as_json)
+    show_schema(group_schema_cql(store, table), as_json=as_json)
 
 
 # ---------------------------------------------------------------- for the other commands

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 from rscylla.abc import CursorRecord, CursorStore
 
 from . import kafka_run
-from .shared.connectors import CONNECTOR, ConnectorFile, open_cursors, open_session
-from .shared.failures import reports_errors
+from .shared.connectors import ConnectorFile, open_cursors, open_session
 from .shared.names import TableName, naming, parse_table, time_of
-from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, connecting, grouped
-from .shared.output import json_line, moment, table
-from .shared.standard import say, write
+from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, command
+from .shared.output import listing, moment, show
+from .shared.standard import say
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties, Takeover
@@ -36,12 +36,6 @@ def root() -> None:
 
 
 app.command("run")(kafka_run.run)
-
-_of_connector = grouped(connector=(ConnectorFile, CONNECTOR))
-Prefix = Annotated[str | None, typer.Option("--prefix", metavar="NAME", help="Property 'topic.prefix'.")]
-Store = Annotated[
-    str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")
-]
 
 
 @attrs.frozen
@@ -61,63 +55,88 @@ class _Place:
         return ScyllaCursorStore(self.session, self.store or keyspace, self.table)
 
 
-@contextmanager
-def _place(
-    properties: Properties | None, connection: Connection, prefix: str | None, store: str | None, table_name: str
-) -> Iterator[_Place]:
-    if properties is None:
-        if prefix is None or store is None:
-            raise rscylla.ConfigError("give --properties FILE, or --prefix and --store")
-        with connection.session() as session:
-            yield _Place(session, prefix, store, table_name)
-        return
-    with open_session(properties) as session:
-        yield _Place(
-            session,
-            prefix or properties.text("topic.prefix"),
-            store or properties.text("rscylla.store.keyspace"),
-            table_name if table_name != DEFAULT_TABLE else properties.text("rscylla.store.table"),
-        )
+@attrs.frozen
+class _Where:
+    """The options that say where a connector works."""
+
+    prefix: Annotated[str | None, Option(metavar="NAME", help="Property 'topic.prefix'.")] = None
+    store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
+    store_table: CursorTableName = DEFAULT_TABLE
+    connector: ConnectorFile = attrs.field(factory=ConnectorFile)
+    connection: Connection = attrs.field(factory=Connection)
+
+    @contextmanager
+    def opened(self, properties: Properties | None) -> Iterator[_Place]:
+        if properties is None:
+            if self.prefix is None or self.store is None:
+                raise rscylla.ConfigError("give --properties FILE, or --prefix and --store")
+            with self.connection.session() as session:
+                yield _Place(session, self.prefix, self.store, self.store_table)
+            return
+        with open_session(properties) as session:
+            yield _Place(
+                session,
+                self.prefix or properties.text("topic.prefix"),
+                self.store or properties.text("rscylla.store.keyspace"),
+                self.store_table if self.store_table != DEFAULT_TABLE else properties.text("rscylla.store.table"),
+            )
 
 
-@app.command("import-offsets")
-@reports_errors
-@connecting
-@_of_connector
-def import_offsets(
+@attrs.frozen
+class _Offsets:
+    """The options that say where the offsets of the Java connector are, of which one, and of which tables."""
+
     name: Annotated[
         str | None,
-        typer.Argument(metavar="CONNECTOR", help="Property 'name' of the Java connector, if FILE does not have it."),
-    ] = None,
-    prefix: Prefix = None,
-    store: Store = None,
+        Argument(metavar="CONNECTOR", help="Property 'name' of the Java connector, if FILE does not have it."),
+    ] = None
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", metavar="FILE", help="Offsets of a standalone worker: its offset.storage.file.filename."
-        ),
-    ] = None,
+        Option(metavar="FILE", help="Offsets of a standalone worker: its offset.storage.file.filename."),
+    ] = None
     topic: Annotated[
-        str | None,
-        typer.Option("--topic", metavar="TOPIC", help="Offsets of distributed workers: their offset.storage.topic."),
-    ] = None,
-    client: Annotated[
+        str | None, Option(metavar="TOPIC", help="Offsets of distributed workers: their offset.storage.topic.")
+    ] = None
+    kafka: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kafka",
+        Option(
             metavar="NAME=VALUE",
             help="With --topic: a property of librdkafka, such as bootstrap.servers=HOST:PORT; repeat for more.",
         ),
-    ] = None,
-    only: Annotated[
+    ] = None
+    of: Annotated[
         list[str] | None,
-        typer.Option("--of", metavar="KS.TABLE", help="Only this table; repeat for more. Default: all with offsets."),
-    ] = None,
-    table_name: CursorTableName = DEFAULT_TABLE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cursors, and save none.")] = False,
+        Option(metavar="KS.TABLE", help="Only this table; repeat for more. Default: all with offsets."),
+    ] = None
+
+    def read(self, properties: Properties | None) -> list[Any]:
+        """Return the offsets; *properties* say what the options do not."""
+        from rscylla.kafka import offsets_of, read_file, read_topic
+
+        given: Mapping[str, str] = properties or {}
+        file, topic = self.file, self.topic
+        if file is None and topic is None:
+            topic = given.get("offset.storage.topic")
+            stored = given.get("offset.storage.file.filename")
+            file = Path(stored) if stored and topic is None else None
+        if (file is None) == (topic is None):
+            raise rscylla.ConfigError("give either --file, of a standalone worker, or --topic, of distributed ones")
+        name = self.name or given.get("name")
+        if name is None:
+            raise rscylla.ConfigError("give CONNECTOR, the property 'name' of the Java connector")
+        if file is not None:
+            return offsets_of(read_file(file), name)
+        assert topic is not None
+        return offsets_of(read_topic(topic, _client(properties, self.kafka or [])), name)
+
+
+@app.command("import-offsets")
+@command
+def import_offsets(
+    wanted: _Offsets,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the cursors, and save none.")] = False,
     *,
-    connector: ConnectorFile,
-    connection: Connection,
+    where: _Where,
     as_json: JsonOutput = False,
 ) -> None:
     """Continue where the Java connector stopped: set the cursors of `rscylla kafka run` from its offsets.
@@ -125,30 +144,13 @@ def import_offsets(
     Stop the Java connector first. Nothing is lost. Changes written from "continues at" to "delivered up to" may come
     again, because the connector has an offset for each vnode and the cursor is the lowest of them.
     """
-    try:
-        from rscylla.kafka import offsets_of, read_file, read_topic, take_over
-    except ModuleNotFoundError as e:
-        raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
-    properties = connector.read()
-    given: Mapping[str, str] = properties or {}
-    if file is None and topic is None:
-        topic = given.get("offset.storage.topic")
-        stored = given.get("offset.storage.file.filename")
-        file = Path(stored) if stored and topic is None else None
-    if (file is None) == (topic is None):
-        raise rscylla.ConfigError("give either --file, of a standalone worker, or --topic, of distributed ones")
-    name = name or given.get("name")
-    if name is None:
-        raise rscylla.ConfigError("give CONNECTOR, the property 'name' of the Java connector")
-    if file is not None:
-        entries = read_file(file)
-    else:
-        assert topic is not None
-        entries = read_topic(topic, _client(properties, client or []))
-    offsets = offsets_of(entries, name)
-    tables = [parse_table(text) for text in only or ()]
+    with _needing_kafka():
+        from rscylla.kafka import take_over
+    properties = where.connector.read()
+    offsets = wanted.read(properties)
+    tables = [parse_table(text) for text in wanted.of or ()]
     tables = tables or [TableName(*each) for each in sorted({offset.name for offset in offsets})]
-    with _place(properties, connection, prefix, store, table_name) as place:
+    with where.opened(properties) as place:
         found: list[Takeover] = []
         for of in tables:
             with naming(of):
@@ -162,36 +164,30 @@ def import_offsets(
         consumers = [place.consumer(each.keyspace, each.table) for each in found]
         if not dry_run:
             _save(place, dict(zip(consumers, found, strict=True)))
-    if as_json:
-        for consumer, each in zip(consumers, found, strict=True):
-            line = {"consumer": consumer, "cursor": each.cursor, "time": time_of(each.time_us)}
-            line |= {"delivered_until": time_of(each.reached_us), "tasks": each.tasks, "with_offset": each.known}
-            write(json_line(line))
-        return
-    table(
+    listing(
+        (
+            {"consumer": consumer, "cursor": each.cursor, "time": time_of(each.time_us)}
+            | {"delivered_until": time_of(each.reached_us), "tasks": each.tasks, "with_offset": each.known}
+            for consumer, each in zip(consumers, found, strict=True)
+        ),
         ("consumer", "continues at", "delivered up to", "vnodes with an offset"),
         [
             (consumer, moment(time_of(each.time_us)), moment(time_of(each.reached_us)), f"{each.known} of {each.tasks}")
             for consumer, each in zip(consumers, found, strict=True)
         ],
+        as_json=as_json,
     )
 
 
 @app.command("snapshot")
-@reports_errors
-@connecting
-@_of_connector
+@command
 def snapshot(
     name: TableArgument,
-    prefix: Prefix = None,
-    store: Store = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the request.")
+        str, Option(metavar="TEXT", help="Reason, recorded with the request.")
     ] = "requested on the command line",
-    table_name: CursorTableName = DEFAULT_TABLE,
     *,
-    connector: ConnectorFile,
-    connection: Connection,
+    where: _Where,
     as_json: JsonOutput = False,
 ) -> None:
     """Ask the running connector to publish all rows of a table, while it publishes changes.
@@ -199,14 +195,12 @@ def snapshot(
     The connector looks for requests every few seconds; in exactly-once mode it starts the table again, within half a
     minute. `rscylla cursor list` shows how far the snapshot is, under the name that this command prints.
     """
-    try:
+    with _needing_kafka():
         from rscylla.kafka import request
-    except ModuleNotFoundError as e:
-        raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     of = parse_table(name)
-    properties = connector.read()
+    properties = where.connector.read()
     with ExitStack() as stack:
-        place = stack.enter_context(_place(properties, connection, prefix, store, table_name))
+        place = stack.enter_context(where.opened(properties))
         stack.enter_context(naming(of))
         cursors: CursorStore = place.cursors(of.keyspace)
         if properties is not None and properties.exactly_once:
@@ -214,7 +208,15 @@ def snapshot(
         stream = rscylla.NewStream(place.session, of.keyspace, of.table)
         asked = request(stream, cursors, place.consumer(of.keyspace, of.table), reason=reason)
     for each in asked:
-        write(json_line({"snapshot": each}) if as_json else each)
+        show({"snapshot": each}, each, as_json=as_json)
+
+
+@contextmanager
+def _needing_kafka() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
 
 
 def _client(properties: Properties | None, given: list[str]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import rscylla
 
-from .shared.connectors import BootstrapServers, need_servers, open_session
-from .shared.failures import Exit, quiet_logs, reports_errors, stopping
-from .shared.options import number
-from .shared.standard import binary_output, hide, say, visible, write
+from .shared.connectors import BootstrapServers, need_servers, open_session, read_properties
+from .shared.failures import Exit, quiet_logs, stopping
+from .shared.options import command, port_number
+from .shared.standard import binary_output, say, visible, write
 
 if TYPE_CHECKING:
     from rscylla.kafka import Properties
@@ -26,33 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
-@reports_errors
+@command
 def run(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Properties of the connector, in Java's format or as JSON.")
-    ],
+    file: Annotated[Path, Argument(metavar="FILE", help="Properties of the connector, in Java's format or as JSON.")],
     worker: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Properties of the Connect worker, for what FILE does not say; repeat."),
+        Option(metavar="FILE", help="Properties of the Connect worker, for what FILE does not say; repeat."),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Print what the connector would say about FILE, as JSON, and end.")
+        bool, Option("--validate", help="Print what the connector would say about FILE, as JSON, and end.")
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--dry-run",
             help="Print the records up to now as JSON lines. Needs no Kafka; saves no cursor, and registers no schema.",
         ),
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(
-            parser=number(int, least=0, most=65535), metavar="PORT", help="Serve /metrics, /healthz, and /readyz."
-        ),
+        Option(parser=port_number, metavar="PORT", help="Serve /metrics, /healthz, and /readyz."),
     ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address for --port.")] = "127.0.0.1",
+    host: Annotated[str, Option(metavar="ADDRESS", help="Address for --port.")] = "127.0.0.1",
 ) -> None:
     """Publish the changes of tables to Kafka, as ScyllaDB's CDC source connector does, until a signal stops it.
 
@@ -61,11 +58,7 @@ def run(
     """
     if validate and dry_run:
         raise rscylla.ConfigError("--validate and --dry-run exclude each other; give one")
-    from rscylla.kafka import Properties
-
-    also = {} if bootstrap_servers is None else {"bootstrap.servers": bootstrap_servers}
-    properties = Properties.read(file, *(worker or ()), also=also)
-    hide(properties.redacted)
+    properties = read_properties(file, worker, bootstrap_servers)
     if validate:
         _validate(properties)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -11,19 +10,18 @@ from typing import Annotated, Literal
 
 import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
-from cursorstore import DEFAULT_TABLE, BufferedCursorStore, ScyllaCursorStore
-from rscylla.abc import CursorStore
+from cursorstore import BufferedCursorStore
 from rscylla.replicate import Difference, Replicator, verify
 
-from .shared.failures import Exit, reports_errors, stopping
-from .shared.loading import StoreFactory, load_store
+from .shared.failures import Exit, stopping
+from .shared.loading import Store
 from .shared.names import TableName, naming, parse_lag, parse_table
-from .shared.options import Connection, CursorTableName, JsonOutput, connecting, count, seconds
-from .shared.output import json_line
+from .shared.options import Connection, JsonOutput, Lag, Login, OnExpired, command, count
+from .shared.output import json_line, show
 from .shared.standard import say, write
-from .tail import OnExpired
 
 __all__ = ["replicate"]
 
@@ -34,222 +32,148 @@ ON_ITS_WAY = timedelta(seconds=2)
 """Time to read and write a change that is older than the lag, before it counts as missing."""
 
 
-class Ttl(enum.StrEnum):
-    """When copies of values with a TTL expire."""
+@attrs.frozen
+class _Target:
+    """The options that say how to connect to the target cluster, if it is another one."""
 
-    ORIGINAL = "original"
-    REMAINING = "remaining"
+    to_host: Annotated[
+        list[str] | None,
+        Option(metavar="HOST[:PORT]", help="A node of the target cluster, if it is another cluster; repeat for more."),
+    ] = None
+    to_username: Annotated[
+        str | None,
+        Option(
+            envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User name at the target. Default: as at the source."
+        ),
+    ] = None
+    to_password: Annotated[
+        str | None,
+        Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Password of that user; see --password."),
+    ] = attrs.field(default=None, repr=False)
+    to_password_file: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="File whose first line is that password; overrides --to-password."),
+    ] = None
+    to_tls_ca: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="PEM file of the authority of the target's nodes. Default: as at the source."),
+    ] = None
+    to_tls_no_check_hostname: Annotated[
+        bool, Option("--to-tls-no-check-hostname", help="Like --tls-no-check-hostname, for the target only.")
+    ] = False
 
-
-class Start(enum.StrEnum):
-    """Where to start without a saved cursor."""
-
-    OLDEST = "oldest"
-    HEAD = "head"
+    def connection(self, source: Connection) -> Connection | None:
+        """Return the connection to the target cluster; those of *source* are the defaults. None: the same cluster."""
+        login = Login(self.to_username, self.to_password, self.to_password_file)
+        if not self.to_host:
+            if login != Login() or self.to_tls_ca is not None or self.to_tls_no_check_hostname:
+                raise rscylla.ConfigError(
+                    "the --to-* options for login and TLS require --to-host, a node of the target cluster"
+                )
+            return None
+        return attrs.evolve(
+            source,
+            hosts=self.to_host,
+            login=source.login if login == Login() else login,
+            tls_ca=self.to_tls_ca or source.tls_ca,
+            tls_no_check_hostname=self.to_tls_no_check_hostname or source.tls_no_check_hostname,
+        )
 
 
 @attrs.frozen
 class _Job:
-    """The options of one ``replicate``, checked."""
+    """The options of one ``replicate``."""
 
-    source: TableName
-    target: TableName
-    lag: timedelta
-    name: str
-    start: Start
-    on_expired: OnExpired
-    store_keyspace: str
-    store_table: str
-    store_factory: str | None
-    create: bool
-    to_head: bool
-    workers: int
-    ttl: Literal["original", "remaining"]
-
-
-@reports_errors
-@connecting
-def replicate(
-    name: Annotated[str, typer.Argument(metavar="SOURCE", help="The table to copy from, as KS.TABLE.")],
-    to: Annotated[str, typer.Argument(metavar="TARGET", help="The table to copy to, as KS.TABLE.")],
-    lag: Annotated[
-        float | None,
-        typer.Option(
-            parser=seconds,
-            metavar="SECONDS",
-            help="Required: copy a change once it is this old; 30 or more is safe.",
-        ),
-    ] = None,
-    to_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST[:PORT]", help="A node of the target cluster, if it is another cluster; repeat for more."
-        ),
-    ] = None,
-    to_username: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User name at the target. Default: as at the source."
-        ),
-    ] = None,
-    to_password: Annotated[
-        str | None,
-        typer.Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Password of that user; see --password."),
-    ] = None,
-    to_password_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File whose first line is that password; overrides --to-password."),
-    ] = None,
-    to_tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="PEM file of the authority of the target's nodes. Default: as at the source."
-        ),
-    ] = None,
-    to_tls_no_check_hostname: Annotated[
-        bool, typer.Option("--to-tls-no-check-hostname", help="Like --tls-no-check-hostname, for the target only.")
-    ] = False,
+    lag: Lag = None
     consumer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the cursor. Default: replicate- and the names of both tables."),
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table. Default: that of the target.")
-    ] = None,
-    factory: StoreFactory = None,
-    store_table: CursorTableName = DEFAULT_TABLE,
+        str | None, Option(metavar="NAME", help="Name of the cursor. Default: replicate- and the names of both tables.")
+    ] = None
+    store: Store = attrs.field(factory=Store)
     create: Annotated[
-        bool, typer.Option("--create", help="Create the target table and the cursor table if they do not exist.")
-    ] = False,
-    from_: Annotated[Start, typer.Option("--from", help="Where to start if no cursor is saved.")] = Start.OLDEST,
-    to_head: Annotated[bool, typer.Option("--to-head", help="End when all changes up to now are copied.")] = False,
-    on_expired: Annotated[
-        OnExpired,
-        typer.Option(help="If the cursor is older than the log: end with an error, or continue at the oldest row."),
-    ] = OnExpired.RAISE,
-    workers: Annotated[
-        int, typer.Option(parser=count, metavar="N", help="Number of partitions to write concurrently.")
-    ] = 16,
+        bool, Option("--create", help="Create the target table and the cursor table if they do not exist.")
+    ] = False
+    from_: Annotated[Literal["oldest", "head"], Option("--from", help="Where to start if no cursor is saved.")] = (
+        "oldest"
+    )
+    to_head: Annotated[bool, Option("--to-head", help="End when all changes up to now are copied.")] = False
+    on_expired: OnExpired = "raise"
+    workers: Annotated[int, Option(parser=count, metavar="N", help="Number of partitions to write concurrently.")] = 16
     ttl: Annotated[
-        Ttl,
-        typer.Option(
+        Literal["original", "remaining"],
+        Option(
             help="original: a copy gets the full TTL of the original. remaining: it expires when the original does."
         ),
-    ] = Ttl.ORIGINAL,
-    verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing and compare the two tables.")] = False,
-    limit: Annotated[
-        int, typer.Option(parser=count, metavar="N", help="Number of differing rows that --verify shows.")
-    ] = 20,
+    ] = "original"
+    limit: Annotated[int, Option(parser=count, metavar="N", help="Number of differing rows that --verify shows.")] = 20
+
+    def span(self) -> timedelta:
+        """Return the lag. Raises ``MissingLag`` if it was not given."""
+        return parse_lag(self.lag, command="replicate")
+
+
+@command
+def replicate(
+    name: Annotated[str, Argument(metavar="SOURCE", help="The table to copy from, as KS.TABLE.")],
+    to: Annotated[str, Argument(metavar="TARGET", help="The table to copy to, as KS.TABLE.")],
+    job: _Job,
+    compare: Annotated[bool, Option("--verify", help="Copy nothing and compare the two tables.")] = False,
     *,
+    target: _Target,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Copy the changes of a table to another table, in this cluster or another one, until Ctrl-C.
 
-    Changes keep their timestamps, so applying one twice does no harm. The cursor is saved in the target cluster, and
-    the next run continues there. The login and TLS options apply to both clusters; options that start with --to-
-    replace them for the target.
+    Changes keep their timestamps, so applying one twice does no harm. The cursor is saved in the target cluster, in the
+    keyspace of the target unless --store names another one, and the next run continues there. The login and TLS options
+    apply to both clusters; options that start with --to- replace them for the target.
     """
-    if store is not None and factory is not None:
-        raise rscylla.ConfigError("--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one")
-    source, target = parse_table(name), parse_table(to)
-    if not to_host and (source.keyspace, source.table) == (target.keyspace, target.table):
+    tables = parse_table(name), parse_table(to)
+    here, there = ((table.keyspace, table.table) for table in tables)
+    if not target.to_host and here == there:
         raise rscylla.ConfigError(
-            f"{source.keyspace}.{source.table} cannot be copied to itself; name another table, or another cluster with "
-            "--to-host"
+            f"{'.'.join(here)} cannot be copied to itself; name another table, or another cluster with --to-host"
         )
-    other = _other(
-        connection, to_host, to_username, to_password, to_password_file, to_tls_ca, unchecked=to_tls_no_check_hostname
-    )
-    job = _Job(
-        source=source,
-        target=target,
-        lag=parse_lag(lag, command="replicate"),
-        name=consumer or f"replicate-{source.keyspace}.{source.table}-{target.keyspace}.{target.table}",
-        start=from_,
-        on_expired=on_expired,
-        store_keyspace=store or target.keyspace,
-        store_table=store_table,
-        store_factory=factory,
-        create=create,
-        to_head=to_head,
-        workers=workers,
-        ttl="remaining" if ttl is Ttl.REMAINING else "original",
-    )
+    other = target.connection(connection)
+    job.span()
     with (
-        connection.session() as here,
-        nullcontext(here) if other is None else other.session() as there,
-        naming(source),
+        connection.session() as source,
+        nullcontext(source) if other is None else other.session() as copy,
+        naming(tables[0]),
         stopping() as stop,
     ):
-        if verify_:
-            _compare(job, here, there, limit, stop, as_json=as_json)
-        else:
-            _copy(job, here, there, stop, as_json=as_json)
+        (_compare if compare else _copy)(job, (source, tables[0]), (copy, tables[1]), stop, as_json=as_json)
 
 
-def _other(
-    connection: Connection,
-    hosts: list[str] | None,
-    username: str | None,
-    password: str | None,
-    password_file: Path | None,
-    tls_ca: Path | None,
-    *,
-    unchecked: bool,
-) -> Connection | None:
-    """Return the connection to the target cluster; the source's options are the defaults. None: the same cluster."""
-    has_login = username is not None or password is not None or password_file is not None
-    if not hosts:
-        if has_login or tls_ca is not None or unchecked:
-            raise rscylla.ConfigError(
-                "the --to-* options for login and TLS require --to-host, a node of the target cluster"
-            )
-        return None
-    other = attrs.evolve(
-        connection,
-        hosts=hosts,
-        tls_ca=tls_ca or connection.tls_ca,
-        tls_no_check_hostname=unchecked or connection.tls_no_check_hostname,
-    )
-    if has_login:
-        other = attrs.evolve(other, username=username, password=password, password_file=password_file)
-    return other
+Side = tuple[rscylla.Session, TableName]
 
 
-def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscylla.Stop, *, as_json: bool) -> None:
-    replicator = Replicator(here, there, job.target.keyspace, job.target.table, ttl=job.ttl, create=job.create)
-    replicator.prepare(job.source.keyspace, job.source.table)
-    if job.store_factory is None:
-        kept: CursorStore = ScyllaCursorStore(there, job.store_keyspace, job.store_table, create=job.create)
-    else:
-        kept = load_store(job.store_factory)
-    cursors = BufferedCursorStore(kept, interval=SAVE_EVERY)
-    stream = rscylla.NewStream(
-        here,
-        job.source.keyspace,
-        job.source.table,
-        on_expired="oldest" if job.on_expired is OnExpired.OLDEST else "raise",
-    )
-    if job.start is Start.HEAD and cursors.find_cursor(job.name) is None:
-        cursors.set_cursor(job.name, stream.head_cursor(job.lag))
+def _copy(job: _Job, source: Side, target: Side, stop: rscylla.Stop, *, as_json: bool) -> None:
+    (here, table), (there, copy) = source, target
+    replicator = Replicator(here, there, copy.keyspace, copy.table, ttl=job.ttl, create=job.create)
+    replicator.prepare(table.keyspace, table.table)
+    cursors = BufferedCursorStore(job.store.opened(there, copy.keyspace, create=job.create), interval=SAVE_EVERY)
+    stream = rscylla.NewStream(here, table.keyspace, table.table, on_expired=job.on_expired)
+    name = job.consumer or f"replicate-{table.keyspace}.{table.table}-{copy.keyspace}.{copy.table}"
+    if job.from_ == "head" and cursors.find_cursor(name) is None:
+        cursors.set_cursor(name, stream.head_cursor(job.span()))
         cursors.flush()  # a later crash must not move the start
-    consumer = rscylla.concurrent(rscylla.Consumer(job.name, replicator), workers=job.workers)
-    options: list[rscylla.StreamLag | rscylla.StreamToHead] = [rscylla.StreamLag(job.lag)]
+    consumer = rscylla.concurrent(rscylla.Consumer(name, replicator), workers=job.workers)
+    options: list[rscylla.StreamLag | rscylla.StreamToHead] = [rscylla.StreamLag(job.span())]
     if job.to_head:
         options.append(rscylla.StreamToHead())
     try:
         rscylla.run_forever(rscylla.Spec(stream, cursors, consumer, *options), stop=stop)
     finally:
         # Before the store is closed: a store of the user's own need not answer afterwards.
-        saved = _saved(cursors, job.name)
+        saved = _saved(cursors, name)
         try:
             cursors.close()
         finally:
             if as_json:
                 write(json_line({"applied": replicator.applied, "cursor": saved}))
             else:
-                say(f"{replicator.applied} changes applied; run the command again to continue from cursor {job.name!r}")
+                say(f"{replicator.applied} changes applied; run the command again to continue from cursor {name!r}")
 
 
 def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
@@ -260,40 +184,29 @@ def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
         return None
 
 
-def _compare(
-    job: _Job, here: rscylla.Session, there: rscylla.Session, limit: int, stop: rscylla.Stop, *, as_json: bool
-) -> None:
-    with _progress() as show:
+def _compare(job: _Job, source: Side, target: Side, stop: rscylla.Stop, *, as_json: bool) -> None:
+    (here, table), (there, copy) = source, target
+    with _progress() as progress:
         verdict = verify(
             here,
             there,
-            job.source.keyspace,
-            job.source.table,
-            job.target.keyspace,
-            job.target.table,
-            lag=job.lag + ON_ITS_WAY,
-            limit=limit,
+            table.keyspace,
+            table.table,
+            copy.keyspace,
+            copy.table,
+            lag=job.span() + ON_ITS_WAY,
+            limit=job.limit,
             workers=job.workers,
             stop=stop,
-            on_progress=show,
+            on_progress=progress,
         )
     for difference in verdict.differences:
         write(_line(difference, as_json=as_json))
+    found = {"rows": verdict.rows, "differences": len(verdict.differences), "more": verdict.more}
     number = f"{'at least ' if verdict.more else ''}{len(verdict.differences)}"
-    if as_json:
-        write(
-            json_line(
-                {
-                    "rows": verdict.rows,
-                    "differences": len(verdict.differences),
-                    "more": verdict.more,
-                    "unsettled": verdict.unsettled,
-                }
-            )
-        )
-    else:
-        unsettled = f", {verdict.unsettled} changed too often to compare" if verdict.unsettled else ""
-        write(f"{verdict.rows} rows compared, {number} differ{unsettled}")
+    unsettled = f", {verdict.unsettled} changed too often to compare" if verdict.unsettled else ""
+    text = f"{verdict.rows} rows compared, {number} differ{unsettled}"
+    show({**found, "unsettled": verdict.unsettled}, text, as_json=as_json)
     if not verdict.same:
         raise typer.Exit(Exit.FAILED)
 

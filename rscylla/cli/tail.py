@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import select
 import stat
@@ -14,162 +13,100 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import attrs
-import typer
+from typer import Option
 
 import rscylla
-from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
+from cursorstore import BufferedCursorStore, MemoryCursorStore
 
-from .shared.failures import reports_errors, stopping
-from .shared.loading import StoreFactory, load_store
-from .shared.names import TableName, naming, parse_lag, parse_table, parse_time, time_of
-from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, connecting, count, seconds
-from .shared.output import json_line, line_of, moment
+from .shared.failures import stopping
+from .shared.loading import Store
+from .shared.names import naming, parse_lag, parse_table, parse_time, time_of
+from .shared.options import Connection, JsonOutput, Lag, OnExpired, TableArgument, command, count
+from .shared.output import EventFormat, json_line, line_of, moment
 from .shared.standard import output_error, say, unwritable, write
 
 __all__ = ["tail"]
 
-Store = MemoryCursorStore | BufferedCursorStore
-
 SAVE_EVERY = timedelta(seconds=1)
 """How often the cursor of a consumer is written; a killed process repeats at most the changes of this time."""
 
-
-class Format(enum.StrEnum):
-    """The content of a line."""
-
-    EVENT = "event"
-    CHANGE = "change"
-    ROW = "row"
-
-
-class OnExpired(enum.StrEnum):
-    """What to do if the cursor is older than the log."""
-
-    RAISE = "raise"
-    OLDEST = "oldest"
+StreamOption = rscylla.StreamLag | rscylla.StreamToHead | rscylla.StreamUntil
 
 
 @attrs.frozen
 class _Wanted:
-    """The options of one ``tail``, checked."""
+    """The options of one ``tail``."""
 
-    name: TableName
-    lag: timedelta
-    start: str | datetime
-    """``oldest``, ``head``, a cursor, or a time."""
-    to_head: bool
-    until: datetime | None
-    limit: int | None
-    format: Format
-    as_json: bool
+    lag: Lag = None
+    from_: Annotated[
+        str | None,
+        Option(
+            "--from",
+            metavar="oldest|head|TIME|CURSOR",
+            help="Where to start. Default: head, or oldest with --to-head or --until.",
+        ),
+    ] = None
+    to_head: Annotated[bool, Option("--to-head", help="End when all changes up to now are shown.")] = False
+    until: Annotated[str | None, Option(metavar="TIME", help="End when all changes before this time are shown.")] = None
+    limit: Annotated[int | None, Option(parser=count, metavar="N", help="End after N lines.")] = None
+    format: Annotated[
+        EventFormat, Option(help="One line for each event, its change alone, or each raw row of the log.")
+    ] = "event"
+    consumer: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Save the cursor under this name in --store, and continue there next time."),
+    ] = None
+    store: Store = attrs.field(factory=Store)
+    create_store: Annotated[bool, Option("--create-store", help="Create the cursor table if it does not exist.")] = (
+        False
+    )
+    on_expired: OnExpired = "raise"
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Do not print the cursor at the end.")] = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.store.is_given != (self.consumer is not None):
+            raise rscylla.ConfigError(
+                "--consumer NAME requires --store KEYSPACE or --store-factory MODULE:FUNCTION, "
+                "and each of these requires --consumer"
+            )
 
     @property
     def ends(self) -> bool:
         """Whether the command ends by itself; a lost connection is then an error, and is not waited for."""
         return self.to_head or self.until is not None
 
-    @property
-    def options(self) -> list[rscylla.StreamLag | rscylla.StreamToHead | rscylla.StreamUntil]:
-        options: list[rscylla.StreamLag | rscylla.StreamToHead | rscylla.StreamUntil]
-        options = [rscylla.StreamLag(self.lag)]
+    def stream_options(self) -> list[StreamOption]:
+        """Return the options of the stream, its lag first."""
+        options: list[StreamOption] = [rscylla.StreamLag(parse_lag(self.lag, command="tail"))]
         if self.to_head:
             options.append(rscylla.StreamToHead())
         if self.until is not None:
-            options.append(rscylla.StreamUntil(self.until))
+            options.append(rscylla.StreamUntil(parse_time(self.until, option="--until")))
         return options
 
 
-@reports_errors
-@connecting
-def tail(
-    name: TableArgument,
-    lag: Annotated[
-        float | None,
-        typer.Option(
-            parser=seconds,
-            metavar="SECONDS",
-            help="Required: show a change once it is this old; 30 or more is safe.",
-        ),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="oldest|head|TIME|CURSOR",
-            help="Where to start. Default: head, or oldest with --to-head or --until.",
-        ),
-    ] = None,
-    to_head: Annotated[bool, typer.Option("--to-head", help="End when all changes up to now are shown.")] = False,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="End when all changes before this time are shown.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="End after N lines.")] = None,
-    format_: Annotated[
-        Format,
-        typer.Option("--format", help="One line for each event, its change alone, or each raw row of the log."),
-    ] = Format.EVENT,
-    consumer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Save the cursor under this name in --store, and continue there next time."),
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
-    ] = None,
-    factory: StoreFactory = None,
-    store_table: CursorTableName = DEFAULT_TABLE,
-    create_store: Annotated[
-        bool, typer.Option("--create-store", help="Create the cursor table if it does not exist.")
-    ] = False,
-    on_expired: Annotated[
-        OnExpired,
-        typer.Option(
-            help="If the cursor is older than the log: end with an error, or warn and continue at the oldest row."
-        ),
-    ] = OnExpired.RAISE,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the cursor at the end.")] = False,
-    *,
-    connection: Connection,
-    as_json: JsonOutput = False,
-) -> None:
+@command
+def tail(name: TableArgument, *, wanted: _Wanted, connection: Connection, as_json: JsonOutput = False) -> None:
     """Print the changes of a table as they arrive, until Ctrl-C.
 
     At the end, the command prints the cursor to continue from to standard error; pass it to --from. With --consumer,
     the command saves the cursor while it prints changes. A saved cursor overrides --from.
     """
-    wanted = _Wanted(
-        name=parse_table(name),
-        lag=parse_lag(lag, command="tail"),
-        start=_start(from_, ends=to_head or until is not None),
-        to_head=to_head,
-        until=None if until is None else parse_time(until, option="--until"),
-        limit=limit,
-        format=format_,
-        as_json=as_json,
-    )
-    if (store is not None) + (factory is not None) != (consumer is not None):
-        raise rscylla.ConfigError(
-            "--consumer NAME requires --store KEYSPACE or --store-factory MODULE:FUNCTION, "
-            "and each of these requires --consumer"
-        )
-    with (
-        connection.session() as session,
-        naming(wanted.name),
-        stopping() as stop,
-    ):
+    parsed, options = parse_table(name), wanted.stream_options()
+    start = _start(wanted.from_, ends=wanted.ends)
+    with connection.session() as session, naming(parsed), stopping() as stop:
         stream = rscylla.NewStream(
             session,
-            wanted.name.keyspace,
-            wanted.name.table,
-            granularity="row" if format_ is Format.ROW else "change",
-            on_expired="oldest" if on_expired is OnExpired.OLDEST else "raise",
+            parsed.keyspace,
+            parsed.table,
+            granularity="row" if wanted.format == "row" else "change",
+            on_expired=wanted.on_expired,
         )
-        cursors: Store = MemoryCursorStore()
-        if store is not None:
-            scylla = ScyllaCursorStore(session, store, store_table, create=create_store)
-            cursors = BufferedCursorStore(scylla, interval=SAVE_EVERY)
-        elif factory is not None:
-            cursors = BufferedCursorStore(load_store(factory), interval=SAVE_EVERY)
-        _Tail(stream, cursors, consumer, wanted, stop, quiet=quiet).run()
+        cursors: MemoryCursorStore | BufferedCursorStore = MemoryCursorStore()
+        if wanted.store.is_given:
+            kept = wanted.store.opened(session, parsed.keyspace, create=wanted.create_store)
+            cursors = BufferedCursorStore(kept, interval=SAVE_EVERY)
+        _Tail(stream, cursors, wanted, options, stop, as_json=as_json).run(start)
 
 
 def _start(text: str | None, *, ends: bool) -> str | datetime:
@@ -200,31 +137,31 @@ class _Tail:
     def __init__(
         self,
         stream: rscylla.Stream,
-        cursors: Store,
-        consumer: str | None,
+        cursors: MemoryCursorStore | BufferedCursorStore,
         wanted: _Wanted,
+        options: list[StreamOption],
         stop: rscylla.Stop,
         *,
-        quiet: bool,
+        as_json: bool,
     ) -> None:
         self._stream = stream
         self._cursors = cursors
-        self._named = consumer is not None
-        self._who = consumer or "tail"
+        self._who = wanted.consumer or "tail"
         self._wanted = wanted
+        self._options = options
         self._stop = stop
-        self._quiet = quiet
+        self._as_json = as_json
         self._written = 0
         self._failure: OSError | None = None
 
-    def run(self) -> None:
-        """Run until the end, the stop signal, or an error that a retry cannot fix."""
-        start = self._prepare()
+    def run(self, start: str | datetime) -> None:
+        """Run from *start* until the end, the stop signal, or an error that a retry cannot fix."""
+        begun = self._begin(start)
         try:
             with _reader_watched(self._nobody_reads):
                 self._follow()
         except BaseException:
-            self._print_cursor(unless=start)
+            self._print_cursor(unless=begun)
             raise
         self._print_cursor()
         if self._failure is not None:
@@ -233,17 +170,16 @@ class _Tail:
                 raise output_error(self._failure)
         self._cursors.close()
 
-    def _prepare(self) -> str:
-        """Return the start. Save it if no cursor is saved, so a run that is retried starts at the same position."""
-        start = self._wanted.start
+    def _begin(self, start: str | datetime) -> str:
+        """Return the cursor to start at. Save it if none is saved, so a run that is retried starts there again."""
         if self._cursors.find_cursor(self._who) is not None:
-            if not self._quiet:
+            if not self._wanted.quiet:
                 say(f"continuing at the saved cursor of consumer {self._who!r}")
             return self._cursors.get_cursor(self._who)
         if start == "oldest":
             return ""
         if start == "head":
-            cursor = self._stream.head_cursor(self._wanted.lag)
+            cursor = self._stream.head_cursor(parse_lag(self._wanted.lag, command="tail"))
         elif isinstance(start, datetime):
             cursor = self._stream.cursor_at(start)
             begins = time_of(rscylla.EventID.parse(cursor).exact_us)
@@ -256,7 +192,7 @@ class _Tail:
 
     def _follow(self) -> None:
         consumer = rscylla.Consumer(self._who, self._consume, lag_alert=None, activity_ttl=None)
-        spec = rscylla.Spec(self._stream, self._cursors, consumer, *self._wanted.options)
+        spec = rscylla.Spec(self._stream, self._cursors, consumer, *self._options)
         try:
             if self._wanted.ends:
                 rscylla.run(spec, stop=self._stop)
@@ -267,7 +203,7 @@ class _Tail:
     def _consume(self, event: rscylla.Event, fate: object) -> None:
         assert isinstance(event, rscylla.ChangeEvent)
         try:
-            write(line_of(event, self._wanted.format, as_json=self._wanted.as_json))
+            write(line_of(event, self._wanted.format, as_json=self._as_json))
         except OSError as error:
             self._failure = error
             self._stop.set()
@@ -282,7 +218,7 @@ class _Tail:
 
     def _print_cursor(self, *, unless: str | None = None) -> None:
         """Write the cursor to continue from to standard error, if there is one and it is not *unless*."""
-        if self._quiet:
+        if self._wanted.quiet:
             return
         try:
             cursor = self._cursors.get_cursor(self._who)
@@ -290,9 +226,9 @@ class _Tail:
             return  # the error that ended the run says more
         if not cursor or cursor == unless:
             return
-        if self._wanted.as_json:
+        if self._as_json:
             say(json_line({"cursor": cursor}))
-        elif self._named:
+        elif self._wanted.consumer is not None:
             say(f"saved for consumer {self._who!r}: {cursor}")
         else:
             say(f"continue with --from '{cursor}'")

@@ -6,23 +6,16 @@ from typing import Any
 
 import rscylla
 
-from .shared.failures import reports_errors
 from .shared.names import naming, parse_table, time_of
-from .shared.options import Connection, JsonOutput, TableArgument, connecting
+from .shared.options import Connection, JsonOutput, TableArgument, command
 from .shared.output import json_line, moment, table
 from .shared.standard import write
 
 __all__ = ["topology"]
 
 
-@reports_errors
-@connecting
-def topology(
-    name: TableArgument,
-    *,
-    connection: Connection,
-    as_json: JsonOutput = False,
-) -> None:
+@command
+def topology(name: TableArgument, connection: Connection, as_json: JsonOutput = False) -> None:
     """Show a table's CDC options, its streams, and the clocks of the nodes.
 
     A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.

@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 import rscylla
-from rscylla.cli.replicate import _other
-from rscylla.cli.shared.options import Connection
+from rscylla.cli.replicate import _Target
+from rscylla.cli.shared.options import Connection, Login
 from rscylla.embedded import EmbeddedScylla
 
 from .conftest import Ran, Run, Shop
@@ -123,15 +123,12 @@ def test_a_table_is_not_copied_to_itself_by_another_way(run: Run, shop: Shop) ->
 
 
 def test_the_target_has_the_connection_of_the_source_by_default() -> None:
-    source = Connection(
-        ["a"], "ann", "secret", Path("pass"), Path("ca"), Path("cert"), Path("key"), tls_no_check_hostname=True
-    )
-    same = _other(source, ["b"], None, None, None, None, unchecked=False)
-    assert same == attrs.evolve(source, hosts=["b"])
-    own = _other(source, ["b"], "bob", None, Path("own"), Path("other"), unchecked=False)
-    assert own == attrs.evolve(
-        source, hosts=["b"], username="bob", password=None, password_file=Path("own"), tls_ca=Path("other")
-    )
+    login = Login("ann", "secret", Path("pass"))
+    source = Connection(["a"], login, Path("ca"), Path("cert"), Path("key"), tls_no_check_hostname=True)
+    assert _Target(["b"]).connection(source) == attrs.evolve(source, hosts=["b"])
+    own = _Target(["b"], "bob", None, Path("own"), Path("other")).connection(source)
+    assert own == attrs.evolve(source, hosts=["b"], login=Login("bob", None, Path("own")), tls_ca=Path("other"))
     checked = attrs.evolve(source, tls_no_check_hostname=False)
-    assert _other(checked, ["b"], None, None, None, None, unchecked=True) == attrs.evolve(source, hosts=["b"])
-    assert _other(source, None, None, None, None, None, unchecked=False) is None
+    unchecked = _Target(["b"], to_tls_no_check_hostname=True)
+    assert unchecked.connection(checked) == attrs.evolve(source, hosts=["b"])
+    assert _Target().connection(source) is None

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
+from typer import Option
 
 import rscylla
 
-from ..shared.failures import Exit, quiet_logs, reports_errors, stopping
-from ..shared.options import JsonOutput, number
+from ..shared.failures import Exit, quiet_logs, stopping
+from ..shared.options import JsonOutput, command, number
 from ..shared.output import json_line
 from ..shared.standard import say, write
 from .check import Verdict
@@ -30,14 +31,14 @@ __all__ = ["conclude", "demo"]
 _SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generations", "restarts")
 
 
-@reports_errors
+@command
 def demo(
     events: Annotated[
-        int, typer.Option(parser=number(int, least=20), metavar="N", help="Number of changes to write.")
+        int, Option(parser=number(int, least=20), metavar="N", help="Number of changes to write.")
     ] = DemoPlan().events,
     seed: Annotated[
         int | None,
-        typer.Option(
+        Option(
             parser=number(int, least=0),
             metavar="S",
             help="Repeat the writes and failures of this seed. Default: a random seed.",

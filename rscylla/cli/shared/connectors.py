@@ -8,39 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
-import typer
+from typer import Option
 
 import rscylla
 
-from .options import Options
 from .standard import hide
 
 if TYPE_CHECKING:
     from rscylla.kafka import KafkaCursorStore, Properties
 
-__all__ = ["CONNECTOR", "BootstrapServers", "ConnectorFile", "need_servers", "open_cursors", "open_session"]
+__all__ = ["BootstrapServers", "ConnectorFile", "need_servers", "open_cursors", "open_session", "read_properties"]
 
-PropertiesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--properties",
-        metavar="FILE",
-        help="Properties of a Kafka connector, as for `rscylla kafka run`: they say where its cursors are, and how to "
-        "connect, instead of the other options.",
-    ),
-]
-WorkerFiles = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--worker",
-        metavar="FILE",
-        help="With --properties: properties of the Connect worker, for what FILE does not say; repeat.",
-    ),
-]
 BootstrapServers = Annotated[
     str | None,
-    typer.Option(
-        "--bootstrap-servers",
+    Option(
         envvar="RSCYLLA_KAFKA_BOOTSTRAP_SERVERS",
         metavar="HOST:PORT,...",
         help="Where Kafka is, for a connector.",
@@ -48,21 +29,27 @@ BootstrapServers = Annotated[
     ),
 ]
 
-CONNECTOR: Options = {
-    "properties_file": (PropertiesFile, None),
-    "worker": (WorkerFiles, None),
-    "bootstrap_servers": (BootstrapServers, None),
-}
-"""The options of a ``ConnectorFile``, in its order."""
-
 
 @attrs.frozen
 class ConnectorFile:
     """The files that name a connector, if any."""
 
-    file: Path | None
-    workers: list[Path] | None
-    servers: str | None
+    properties: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Properties of a Kafka connector, as for `rscylla kafka run`: they say where its cursors are, and how "
+            "to connect, instead of the other options.",
+        ),
+    ] = None
+    worker: Annotated[
+        list[Path] | None,
+        Option(
+            metavar="FILE",
+            help="With --properties: properties of the Connect worker, for what FILE does not say; repeat.",
+        ),
+    ] = None
+    bootstrap_servers: BootstrapServers = None
 
     def read(self) -> Properties | None:
         """Return the properties, None if there is no file. From then on, their secrets are hidden in output.
@@ -70,17 +57,23 @@ class ConnectorFile:
         Raises:
             ConfigError: a file cannot be read, or a property is wrong.
         """
-        if self.file is None:
-            if self.workers:
+        if self.properties is None:
+            if self.worker:
                 raise rscylla.ConfigError("--worker needs --properties FILE, the properties of the connector")
             return None
-        from rscylla.kafka import Properties
-
-        also = {} if self.servers is None else {"bootstrap.servers": self.servers}
-        properties = Properties.read(self.file, *(self.workers or ()), also=also)
-        hide(properties.redacted)
+        properties = read_properties(self.properties, self.worker, self.bootstrap_servers)
         properties.require()
         return properties
+
+
+def read_properties(file: Path, workers: list[Path] | None, servers: str | None) -> Properties:
+    """Return the properties of a connector; *servers* replaces where they say Kafka is. Their secrets are hidden."""
+    from rscylla.kafka import Properties
+
+    also = {} if servers is None else {"bootstrap.servers": servers}
+    properties = Properties.read(file, *(workers or ()), also=also)
+    hide(properties.redacted)
+    return properties
 
 
 def need_servers(properties: Properties) -> None:

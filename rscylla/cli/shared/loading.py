@@ -7,12 +7,16 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-import typer
+import attrs
+from typer import Option
 
 import rscylla
+from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 from rscylla.abc import CursorAdmin, CursorStore
 
-__all__ = ["OperableStore", "StoreFactory", "load", "load_store"]
+from .options import CursorTableName
+
+__all__ = ["OperableStore", "Store", "StoreFactory", "load", "load_store"]
 
 
 class OperableStore(CursorStore, CursorAdmin, Protocol):
@@ -21,12 +25,36 @@ class OperableStore(CursorStore, CursorAdmin, Protocol):
 
 StoreFactory = Annotated[
     str | None,
-    typer.Option(
-        "--store-factory",
+    Option(
         metavar="MODULE:FUNCTION",
         help="Use the custom cursor store that this function returns, instead of --store.",
     ),
 ]
+
+
+@attrs.frozen
+class Store:
+    """The options that say where a command that follows changes keeps its cursor."""
+
+    store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
+    store_factory: StoreFactory = None
+    store_table: CursorTableName = DEFAULT_TABLE
+
+    def __attrs_post_init__(self) -> None:
+        if self.store is not None and self.store_factory is not None:
+            raise rscylla.ConfigError(
+                "--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one"
+            )
+
+    @property
+    def is_given(self) -> bool:
+        return self.store is not None or self.store_factory is not None
+
+    def opened(self, session: rscylla.Session, keyspace: str, *, create: bool) -> OperableStore:
+        """Return the store; its table is in *keyspace* unless an option says otherwise."""
+        if self.store_factory is not None:
+            return load_store(self.store_factory)
+        return ScyllaCursorStore(session, self.store or keyspace, self.store_table, create=create)
 
 
 def load(name: str, *, option: str, example: str) -> Any:

@@ -1,35 +1,35 @@
-"""Options that several commands take: numbers, tables, output, and the connection."""
+"""Options that several commands take, and commands that get some of their options together, as one object."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 import attrs
 import typer
+from typer import Argument, Option
 
 import rscylla
 
+from .failures import reports_errors
+
 __all__ = [
-    "CONNECTING",
     "Connection",
     "CursorTableName",
     "JsonOutput",
-    "Options",
-    "Password",
-    "PasswordFile",
+    "Lag",
+    "Login",
+    "OnExpired",
     "TableArgument",
-    "Username",
-    "connecting",
+    "command",
     "count",
-    "credentials",
-    "grouped",
     "number",
+    "port_number",
     "seconds",
 ]
 
@@ -57,56 +57,113 @@ def number(kind: type[int] | type[float], *, least: int | None = None, most: int
 
 count = number(int, least=1)
 seconds = number(float)
+port_number = number(int, least=0, most=65535)
+
+TableArgument = Annotated[str, Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")]
+CursorTableName = Annotated[str, Option("--store-table", metavar="NAME", help="Name of the cursor table.")]
+JsonOutput = Annotated[bool, Option("--json", help="Print one JSON object per line.")]
+Lag = Annotated[
+    float | None,
+    Option(
+        parser=seconds, metavar="SECONDS", help="Required: pass a change on once it is this old; 30 or more is safe."
+    ),
+]
+OnExpired = Annotated[
+    Literal["raise", "oldest"],
+    Option(help="If the cursor is older than the log: end with an error, or warn and continue at the oldest row."),
+]
 
 
-Hosts = Annotated[
-    list[str],
-    typer.Option("--host", metavar="HOST[:PORT]", help="A node to connect to; repeat for more.", show_default=True),
-]
-Username = Annotated[
-    str | None,
-    typer.Option("--username", envvar="RSCYLLA_USERNAME", show_default=False, help="User to log in as."),
-]
-Password = Annotated[
-    str | None,
-    typer.Option(
-        "--password",
-        envvar="RSCYLLA_PASSWORD",
-        show_default=False,
-        help="Password of the user; on a terminal, the command asks for it if omitted. Other users of this machine can "
-        "see command lines: prefer the environment or --password-file.",
-    ),
-]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--password-file", metavar="FILE", help="File whose first line is the password; overrides --password."
-    ),
-]
-TlsCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the nodes' certificates."
-    ),
-]
-TlsCert = Annotated[
-    Path | None,
-    typer.Option("--tls-cert", metavar="FILE", help="PEM file of a client certificate, for nodes that require one."),
-]
-TlsKey = Annotated[
-    Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="PEM file of the key of --tls-cert."),
-]
-TlsNoCheckHostname = Annotated[
-    bool,
-    typer.Option("--tls-no-check-hostname", help="Do not verify that a node's certificate names its address."),
-]
-TableArgument = Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")]
-CursorTableName = Annotated[str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")]
-JsonOutput = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object per line."),
-]
+# ---------------------------------------------------------------- commands
+
+
+def command(body: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of *body* whose errors are one line and an exit code.
+
+    A parameter whose type is an attrs class stands for the options that the fields of the class are, which may be such
+    classes, too; the command gets an object of them.
+    """
+    parameters = inspect.signature(body, eval_str=True).parameters
+
+    @functools.wraps(body)
+    def wrapped(**given: Any) -> None:
+        body(**{name: _value(name, each.annotation, given) for name, each in parameters.items()})
+
+    shown = [o for name, each in parameters.items() for o in _options(name, each.annotation, each.default)]
+    wrapped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {option.name: option.annotation for option in shown}
+    return reports_errors(wrapped)
+
+
+def _fields(kind: Any) -> dict[str, tuple[Any, Any]] | None:
+    """Return type and default of the options that *kind* stands for, by name; None if it is the type of one."""
+    if not (isinstance(kind, type) and attrs.has(kind)):
+        return None
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: (hints[field.name], field.default) for field in attrs.fields(kind)}
+
+
+def _options(name: str, kind: Any, default: Any) -> Iterator[inspect.Parameter]:
+    fields = _fields(kind)
+    if fields is None:
+        given = inspect.Parameter.empty if default is attrs.NOTHING else default
+        # By keyword: groups without a default may follow parameters with one.
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=given, annotation=kind)
+    else:
+        for one, (its, value) in fields.items():
+            yield from _options(one, its, value)
+
+
+def _value(name: str, kind: Any, given: dict[str, Any]) -> Any:
+    fields = _fields(kind)
+    if fields is None:
+        return given[name]
+    return kind(**{one: _value(one, its, given) for one, (its, _) in fields.items()})
+
+
+# ---------------------------------------------------------------- the connection
+
+
+@attrs.frozen
+class Login:
+    """The options that say who logs in."""
+
+    username: Annotated[
+        str | None, Option(envvar="RSCYLLA_USERNAME", show_default=False, help="User to log in as.")
+    ] = None
+    password: Annotated[
+        str | None,
+        Option(
+            envvar="RSCYLLA_PASSWORD",
+            show_default=False,
+            help="Password of the user; on a terminal, the command asks for it if omitted. Other users of this machine "
+            "can see command lines: prefer the environment or --password-file.",
+        ),
+    ] = attrs.field(default=None, repr=False)
+    password_file: Annotated[
+        Path | None, Option(metavar="FILE", help="File whose first line is the password; overrides --password.")
+    ] = None
+
+    def credentials(self) -> tuple[str | None, str | None]:
+        """Return user name and password, or neither. If the password is missing, ask for it on a terminal.
+
+        Raises:
+            ConfigError: the user name or the password is missing, or the file cannot be read.
+        """
+        username, password = self.username, self.password
+        if self.password_file is not None:
+            password = _first_line(self.password_file)
+        if username is not None and password is None:
+            if not sys.stdin.isatty():
+                raise rscylla.ConfigError(
+                    "--username requires a password; set RSCYLLA_PASSWORD or give --password-file"
+                )
+            # On standard error, as standard output may be a pipe.
+            password = str(typer.prompt("Password", hide_input=True, err=True))
+        if password is not None and username is None:
+            raise rscylla.ConfigError("a password requires a user name; set RSCYLLA_USERNAME or give --username")
+        return username, password
+
 
 DEFAULT_HOSTS = ["127.0.0.1:9042"]
 
@@ -115,21 +172,28 @@ DEFAULT_HOSTS = ["127.0.0.1:9042"]
 class Connection:
     """The connection options."""
 
-    hosts: list[str]
-    username: str | None
-    password: str | None = attrs.field(repr=False)
-    password_file: Path | None = None
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    tls_no_check_hostname: bool = False
+    hosts: Annotated[
+        list[str], Option("--host", metavar="HOST[:PORT]", help="A node to connect to; repeat for more.")
+    ] = DEFAULT_HOSTS
+    login: Login = attrs.field(factory=Login)
+    tls_ca: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Use TLS; PEM file of the authority that signed the nodes' certificates."),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, Option(metavar="FILE", help="PEM file of a client certificate, for nodes that require one.")
+    ] = None
+    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM file of the key of --tls-cert.")] = None
+    tls_no_check_hostname: Annotated[
+        bool, Option("--tls-no-check-hostname", help="Do not verify that a node's certificate names its address.")
+    ] = False
 
     @contextmanager
     def session(self) -> Iterator[rscylla.Session]:
         """Connect, and shut the session's cluster down at the end."""
         if self.tls_no_check_hostname and self.tls_ca is None:
             raise rscylla.ConfigError("--tls-no-check-hostname requires --tls-ca, which turns TLS on")
-        username, password = credentials(self.username, self.password, self.password_file)
+        username, password = self.login.credentials()
         session = rscylla.connect(
             self.hosts,
             username=username,
@@ -143,85 +207,6 @@ class Connection:
             yield session
         finally:
             session.cluster.shutdown()
-
-
-# By name, in the order of the fields of ``Connection``: type and default.
-CONNECTING: dict[str, tuple[Any, Any]] = {
-    "host": (Hosts, DEFAULT_HOSTS),
-    "username": (Username, None),
-    "password": (Password, None),
-    "password_file": (PasswordFile, None),
-    "tls_ca": (TlsCa, None),
-    "tls_cert": (TlsCert, None),
-    "tls_key": (TlsKey, None),
-    "tls_no_check_hostname": (TlsNoCheckHostname, False),
-}
-
-
-Options = Mapping[str, tuple[Any, Any]]
-"""Options by name: type and default."""
-
-
-def grouped(**groups: tuple[Callable[..., Any], Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace parameters of a command by groups of options.
-
-    Each group is a function and its options; the command gets what the function makes of their values, in their order.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        used = [name for name in signature.parameters if name in groups]
-        shown = [
-            option
-            for parameter in signature.parameters.values()
-            for option in (_parameters(groups[parameter.name][1]) if parameter.name in groups else [parameter])
-        ]
-
-        @functools.wraps(command)
-        def wrapped(**given: Any) -> None:
-            made = {name: groups[name][0](*[given.pop(option) for option in groups[name][1]]) for name in used}
-            command(**made, **given)
-
-        wrapped.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {option.name: option.annotation for option in shown}
-        return wrapped
-
-    return decorate
-
-
-def _parameters(options: Options) -> list[inspect.Parameter]:
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in options.items()
-    ]
-
-
-# Adds the connection options to a command, which gets them as its parameter ``connection``.
-connecting = grouped(connection=(Connection, CONNECTING))
-
-
-def credentials(
-    username: str | None, password: str | None, password_file: Path | None = None
-) -> tuple[str | None, str | None]:
-    """Return user name and password, or neither. If the password is missing, ask for it on a terminal.
-
-    Args:
-        password_file: overrides *password*.
-
-    Raises:
-        ConfigError: the user name or the password is missing, or the file cannot be read.
-    """
-    if password_file is not None:
-        password = _first_line(password_file)
-    if username is not None and password is None:
-        if not sys.stdin.isatty():
-            raise rscylla.ConfigError("--username requires a password; set RSCYLLA_PASSWORD or give --password-file")
-        # On standard error, as standard output may be a pipe.
-        asked: Any = typer.prompt("Password", hide_input=True, err=True)
-        password = str(asked)
-    if password is not None and username is None:
-        raise rscylla.ConfigError("a password requires a user name; set RSCYLLA_USERNAME or give --username")
-    return username, password
 
 
 def _first_line(file: Path) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import rscylla
 
 from .standard import visible, write
 
-__all__ = ["EVENT_FORMATS", "json_line", "line_of", "moment", "table"]
+__all__ = ["EventFormat", "json_line", "line_of", "listing", "moment", "schema", "show", "table"]
 
-EVENT_FORMATS = ("event", "change", "row")
+EventFormat = Literal["event", "change", "row"]
 
 
 def json_line(value: Mapping[str, Any]) -> str:
@@ -34,11 +34,32 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def show(found: Mapping[str, Any], text: str, *, as_json: bool, lines: bool = False) -> None:
+    """Write one result, as JSON or as text, which may have *lines*."""
+    write(json_line(found) if as_json else text, lines=lines and not as_json)
+
+
+def listing(
+    found: Iterable[Mapping[str, Any]], head: Sequence[str], rows: Iterable[Sequence[str]], *, as_json: bool
+) -> None:
+    """Write several results, each as JSON, or as a table; reads one of *found* and *rows*."""
+    if as_json:
+        for one in found:
+            write(json_line(one))
+    else:
+        table(head, rows)
+
+
+def schema(cql: str, *, as_json: bool) -> None:
+    """Write a statement that creates a table."""
+    show({"cql": cql}, f"{cql};", as_json=as_json, lines=True)
+
+
 # ---------------------------------------------------------------- events
 
 
-def line_of(event: rscylla.ChangeEvent, kind: str, *, as_json: bool) -> str:
-    """Return the line of *event* in the format *kind*, one of ``EVENT_FORMATS``."""
+def line_of(event: rscylla.ChangeEvent, kind: EventFormat, *, as_json: bool) -> str:
+    """Return the line of *event* in the format *kind*."""
     if kind == "row":
         return json_line(event.row) if as_json else _fields(event.row)
     if kind == "change":
