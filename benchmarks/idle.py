@@ -113,7 +113,7 @@ def empty_queries(session: rscylla.Session, repeat: int, queries: int = 400) -> 
     same, single = session.prepare(cql), session.prepare(cql.replace("IN ?", "= ?"))
     bounds = min_timeuuid(window.start_us), min_timeuuid(window.end_us)
     ways: list[Callable[[], object]] = [
-        lambda: scan.read(window, many, lambda page: None),
+        lambda: list(scan.pages(window, many)),
         lambda: by_driver(session, same, [(list(group), *bounds) for group in many]),
         lambda: by_driver(session, single, [(group[0], *bounds) for group in many]),
     ]

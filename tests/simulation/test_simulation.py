@@ -115,12 +115,12 @@ def a_lag_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_query_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Scanner.read
+    true = Scanner.pages
 
-    def read(self: Any, statement: Any, tasks: Any, *args: Any, **kwargs: Any) -> None:
-        true(self, statement, tasks[:-1] or tasks, *args, **kwargs)
+    def pages(self: Any, statement: Any, tasks: Any, *args: Any, **kwargs: Any) -> Any:
+        return true(self, statement, tasks[:-1] or tasks, *args, **kwargs)
 
-    monkeypatch.setattr(Scanner, "read", read)
+    monkeypatch.setattr(Scanner, "pages", pages)
 
 
 def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:

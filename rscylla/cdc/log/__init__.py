@@ -47,7 +47,21 @@ from .table import (
     type_named,
 )
 from .topology import Generation, Model, Range, Topology, generation_at, topology_for
-from .walk import PROBE_FROM_US, End, Gap, LogWindow, Probe, Read, Skip, Switch, Wait, Walk, Width, windows_between
+from .walk import (
+    PROBE_FROM_US,
+    Action,
+    End,
+    Gap,
+    LogWindow,
+    Probe,
+    Read,
+    Skip,
+    Switch,
+    Wait,
+    Walk,
+    Width,
+    windows_between,
+)
 
 __all__ = [
     "FIXED_COLUMNS",
@@ -55,6 +69,7 @@ __all__ = [
     "LOG_SUFFIX",
     "NEVER_US",
     "PROBE_FROM_US",
+    "Action",
     "BaseColumn",
     "Blank",
     "End",

@@ -286,16 +286,7 @@ def windows_between(generations: Sequence[Generation], start_us: int, end_us: in
     >>> [w.end_us for w in windows_between((Generation(1), Generation(2)), 0, 2_500)]
     [2000, 2500]
     """
-    if not generations:
-        return ()
-    first = generations[max(generation_at(generations, start_us), 0)]
-    whole = max(1, end_us - start_us)
-    walk = Walk(first, max(start_us, first.start_us), Width(us=whole, most_us=whole), end_us=end_us)
-    windows = []
-    while not isinstance(step := walk.next(generations, end_us), End):
-        if isinstance(step, Read):
-            windows.append(step.window)
-            walk = walk.read(step, rows=None)
-        elif isinstance(step, Switch):
-            walk = walk.switched(step)
-    return tuple(windows)
+    following = generations[max(generation_at(generations, start_us), 0) :]
+    ends = [*(min(each.start_us, end_us) for each in following[1:]), end_us]
+    found = [LogWindow(g.time, max(start_us, g.start_us), us) for g, us in zip(following, ends, strict=False)]
+    return tuple(window for window in found if window.span_us > 0)

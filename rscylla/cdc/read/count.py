@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 
 from ...clock import Stop
-from ..log import Generation, Probe, Read, Source, StreamGroup, Switch, Walk, Width, generation_at, group_streams
-from .scan import Limits, LogScan, TooMuch, TooSlow
+from ..log import End, Generation, Read, Source, StreamGroup, Walk, Width, generation_at, group_streams, times_cql
+from .drive import Drive
+from .scan import Limits, LogScan
 
 __all__ = ["RowCounter"]
 
@@ -33,7 +34,9 @@ class RowCounter:
         self._source = source
         table = source.table
         limits = Limits(page_size=page_size, window_rows=_UNLIMITED, window_bytes=_UNLIMITED)
-        self._scan = LogScan(source.session, table.keyspace, table.name, clock=source.clock, limits=limits, stop=stop)
+        self._scan = LogScan(
+            source.session, table.keyspace, table.name, clock=source.clock, limits=limits, stop=stop, cql=times_cql
+        )
         self._width = Width(us=FIRST_WIDTH_US)
         self._groups: tuple[int, tuple[StreamGroup, ...]] = (-1, ())
 
@@ -51,28 +54,21 @@ class RowCounter:
         first = generations[max(generation_at(generations, start_us), 0)]
         width = attrs.evolve(self._width, target=_wanted(most))
         walk = Walk(first, max(start_us, first.start_us), width, end_us=max(start_us, first.start_us, end_us))
+        drive = Drive(walk, self._scan, self._groups_of)
         due = self._source.clock.monotonic() + COUNT_S
         rows = span_us = 0
         while rows < most * FULL and (walk.at_us <= start_us or self._source.clock.monotonic() < due):
-            match walk.next(generations, end_us):
-                case Read() as step:
-                    try:
-                        found = self._scan.count(step.window, self._groups_of(step.window.generation), most - rows)
-                    except TooMuch as e:
-                        walk = walk.too_much(step, slow=isinstance(e, TooSlow))
-                        continue
-                    if rows and rows + found > most:
-                        break  # the microsecond is too much for the rest, and becomes the next part
-                    rows, span_us = rows + found, span_us + step.window.span_us
-                    rest = attrs.evolve(walk.width, target=_wanted(most - rows))
-                    walk = attrs.evolve(walk, width=rest).read(step, found)
-                case Probe() as step:
-                    groups = self._groups_of(step.window.generation)
-                    walk = walk.probed(step, self._scan.first_us(step.window, groups))
-                case Switch() as step:
-                    walk = walk.switched(step)
-                case _:
-                    break
+            step = walk.next(generations, end_us)
+            if isinstance(step, End):
+                break
+            found = sum(page.row_count for page in drive.take(step, most=most - rows))
+            if isinstance(step, Read) and drive.walk.at_us == step.window.end_us:
+                if rows and rows + found > most:
+                    break  # the microsecond is too much for the rest, and becomes the next part
+                rows, span_us = rows + found, span_us + step.window.span_us
+                rest = attrs.evolve(walk.width, target=_wanted(most - rows))
+                drive.walk = attrs.evolve(drive.walk, width=rest.after(step.window, found))
+            walk = drive.walk
         fitting_us = span_us * _wanted(most) // rows if rows else walk.width.us
         self._width = attrs.evolve(walk.width, us=max(1, min(fitting_us, 4 * max(span_us, walk.width.us))))
         return min(walk.at_us, end_us)

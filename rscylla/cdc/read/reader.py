@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from ..._tokens import Slice
 from ...clock import Stop
-from ...driver import Page
 from ...errors import HeadReached
 from ...event import EventID
 from ...options import StreamOptions
@@ -18,9 +16,8 @@ from ..log import (
     End,
     Generation,
     LogWindow,
-    Probe,
-    Read,
     Source,
+    StreamGroup,
     Switch,
     Wait,
     Walk,
@@ -41,16 +38,15 @@ from ..rows import (
     rows_as_events,
     token_of_key,
 )
+from .drive import Drive
 from .follow import Follower
-from .scan import LogScan, TooMuch, TooSlow
+from .scan import LogScan
 from .settings import StreamSettings
 from .slices import part_of
 
 __all__ = ["Reader", "Resume", "Step"]
 
 log = logging.getLogger("rscylla")
-
-T = TypeVar("T")
 
 CLOCK_BACK_US = 1_000_000
 """A clock that is further behind the time already read causes a warning."""
@@ -185,18 +181,20 @@ class Reader:
             SourceError, MetadataError: reading failed.
         """
         self._stop.check()
-        match self._follower.next(halt_us):
-            case Read() as action:
-                return self._read(action)
-            case Probe() as action:
-                return self._probe(action)
-            case Switch() as action:
-                return self._switch(action)
-            case Wait():
-                self._warn_if_ahead()
-                return self._advance(self._walk.waited())
-            case End():
-                raise self._head_reached()
+        step, rows, delta = self._follower.next(halt_us), new_rows(), self._source.table.delta
+        if isinstance(step, End):
+            raise self._head_reached()
+        drive = Drive(self._walk, self._scan, self._groups_of)
+        with naming_dropped_log(self._source.reread_table):
+            for page in drive.take(step):
+                rows = rows.add(page, self._layouts.of(page, self._source.table))
+        if isinstance(step, Switch):
+            return self._switched(drive.walk)
+        if isinstance(step, Wait):
+            self._warn_if_ahead()
+        elif drive.walk.at_us > self._walk.at_us:
+            return self._move(drive.walk, self._own(rows, step.window), delta)
+        return self._advance(drive.walk)
 
     def _head_reached(self) -> HeadReached:
         end_us = self._walk.end_us
@@ -304,42 +302,24 @@ class Reader:
 
     # ------------------------------------------------------------ steps
 
-    def _read(self, action: Read) -> Step:
-        """Read the rows of a window, in order. If it holds too much, the next steps read narrower windows."""
-        rows = new_rows()
-        size, delta = 0, self._source.table.delta
-
-        def collect(page: Page) -> None:
-            nonlocal rows, size
-            rows = rows.add(page, self._layouts.of(page, self._source.table))
-            size += page.size
-
-        try:
-            self._ask(self._scan.read, action.window, collect)
-        except TooMuch as e:
-            return self._advance(self._walk.too_much(action, slow=isinstance(e, TooSlow)))
-        walk = self._walk.read(action, len(rows), size)
+    def _own(self, rows: LogRows, window: LogWindow) -> LogRows:
+        """Return *rows*, all of *window*, without those of other slices, and in order."""
         self._slow_down(len(rows))
         if rows:
-            self._source.confirm(action.window.end_us, with_rows=True)
-        if rows.leave_out_lost_keys(self._source.table, action.window.start_us, self._skip):
-            self._follower.report_lost_keys(self._source.table, action.window.end_us)
+            self._source.confirm(window.end_us, with_rows=True)
+        if rows.leave_out_lost_keys(self._source.table, window.start_us, self._skip):
+            self._follower.report_lost_keys(self._source.table, window.end_us)
         if len(self._slices) == 1:
             self._part.keep_own(rows, token_of_key)
         rows.sort()
-        return self._move(walk, rows, delta)
+        return rows
 
-    def _probe(self, action: Probe) -> Step:
-        """Continue at the first row of a span of time that is probably empty."""
-        walk = self._walk.probed(action, self._ask(self._scan.first_us, action.window))
-        return self._move(walk, new_rows(), self._source.table.delta)
-
-    def _switch(self, action: Switch) -> Step:
+    def _switched(self, walk: Walk) -> Step:
         """Continue with the streams of the next generation."""
-        log.info("%s: CDC generation of %s", self._source.table.full_name, action.generation)
-        self._enter(action.generation.time)
+        log.info("%s: CDC generation of %s", self._source.table.full_name, walk.generation)
+        self._enter(walk.generation.time)
         self._skip = b""
-        return attrs.evolve(self._advance(self._walk.switched(action)), must_save=True)
+        return attrs.evolve(self._advance(walk), must_save=True)
 
     def _advance(self, walk: Walk, rows: LogRows | None = None) -> Step:
         """Go to *walk* and return the events of *rows*, which lie before it."""
@@ -369,9 +349,7 @@ class Reader:
             return self._advance(self._walk)
         return self._advance(walk, rows)
 
-    def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:
-        """Return the result of *query* for *window* and the streams of its generation."""
-        with naming_dropped_log(self._source.reread_table):
-            if window.generation != self._context.generation or not self._has_entered:
-                self._enter(window.generation)
-            return query(window, self._groups, *args)
+    def _groups_of(self, generation: int) -> tuple[StreamGroup, ...]:
+        if generation != self._context.generation or not self._has_entered:
+            self._enter(generation)
+        return self._groups

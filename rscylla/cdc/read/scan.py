@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -18,7 +17,7 @@ from ..._timeuuid import ticks_of, ticks_to_us
 from ...clock import Clock, Stop
 from ...driver import Column, Page, RawRead, ReadSession, ReadStatement, took_too_long, translate
 from ...errors import ConfigError, QueryTimeout
-from ..log import LogWindow, ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for, times_cql
+from ..log import LogWindow, ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for
 
 __all__ = ["Limits", "LogScan", "Scanner", "TooMuch", "TooSlow"]
 
@@ -75,15 +74,22 @@ class TooSlow(TooMuch):
 
 @attrs.define(eq=False)
 class _Reading:
-    """One call of ``Scanner.read``. The driver's thread changes it too, under the lock of the scanner.
+    """One call of ``Scanner.pages``; its arguments. The driver's thread changes it too, under the lock of the scanner.
 
-    ``waiting``: pages to request as soon as the limit allows. ``missing``: tasks whose last page has not come.
-    ``columns``: those of the last page that the reading thread got.
+    ``missing``: tasks whose last page has not come. ``waiting``: pages to request as soon as the limit allows.
+    ``delayed``: those to request again after a pause. ``rows`` and ``size``: of all pages so far. ``columns``: those of
+    the last page that the reading thread got.
     """
 
     statement: ReadStatement
-    waiting: deque[_Fetch]
     missing: int
+    may_give_up: bool
+    whole: bool
+    most: int
+    waiting: deque[_Fetch] = attrs.field(factory=deque)
+    delayed: list[_Fetch] = attrs.field(factory=list)
+    rows: int = 0
+    size: int = 0
     columns: tuple[Column, ...] | None = None
 
 
@@ -118,19 +124,6 @@ class Scanner:
         self._reading: _Reading | None = None
         self._thread = threading.local()
 
-    def read(
-        self,
-        statement: ReadStatement,
-        tasks: Sequence[ScanTask],
-        stop: Stop,
-        on_page: Callable[[Page], None],
-        *,
-        may_give_up: bool = True,
-    ) -> None:
-        """Call *on_page* with each page of *tasks*; otherwise as ``pages``. Blocks."""
-        for page in self.pages(statement, tasks, stop, may_give_up=may_give_up):
-            on_page(page)
-
     def pages(
         self,
         statement: ReadStatement,
@@ -139,6 +132,7 @@ class Scanner:
         *,
         may_give_up: bool = True,
         whole: bool = True,
+        most: int | None = None,
     ) -> Generator[Page, None, None]:
         """Yield each page of *tasks* that has rows; tasks are in no order. Blocks.
 
@@ -150,6 +144,7 @@ class Scanner:
                 otherwise continue to read.
             whole: the caller drops the pages that it has if the rest is given up. Otherwise, nothing is given up after
                 the first row, and limits of a window do not apply.
+            most: the most rows; None for the limit of a window.
 
         Raises:
             Stopped: *stop* was set.
@@ -157,50 +152,50 @@ class Scanner:
             TooMuch: see *may_give_up*.
         """
         forget = stop.on_set(lambda: self._answer(None))
-        self._reading = reading = _Reading(statement, deque(), len(tasks))
+        limit = self._limits.window_rows if most is None else most
+        self._reading = reading = _Reading(statement, len(tasks), may_give_up, whole, limit)
         reading.waiting.extend(_Fetch(t, reading) for t in tasks)
-        delayed: list[_Fetch] = []
-        rows = size = 0
         try:
             while True:
                 stop.check()
-                self._wake(delayed, reading)
+                self._wake(reading)
                 self._send_waiting(reading)
                 with self._lock:
                     is_done, is_idle = not reading.missing, not self._in_flight and not reading.waiting
                 if is_done:
                     return
                 if is_idle:
-                    self._pause(stop, delayed)
-                    continue
-                answer = self._next_answer(delayed)
-                if answer is None:
-                    continue
-                fetch, got = answer
-                if fetch.reading is not reading:
-                    self._free_slot()
-                    continue
-                if isinstance(got, BaseException):
-                    self._free_slot()
-                    can_give_up = may_give_up and (whole or not rows)
-                    delayed.append(self._after_failure(fetch, got, may_give_up=can_give_up))
-                    continue
-                rows += got.row_count
-                size += got.size
-                is_limited = may_give_up and whole
-                if is_limited and (rows > self._limits.window_rows or size > self._limits.window_bytes):
-                    self._free_slot()
-                    raise TooMuch
-                if got.state is not None:  # in the same slot
-                    self._send(_Fetch(fetch.task, reading, fetch.read, got.state))
-                else:
-                    self._free_slot(reading)
-                    self._send_waiting(reading)
-                yield got
+                    self._pause(stop, reading.delayed)
+                elif (answer := self._next_answer(reading.delayed)) is not None:
+                    page = self._accepted(reading, *answer)
+                    if page is not None:
+                        yield page
         finally:
             with self._lock:
                 self._reading = None
             forget()
+
+    def _accepted(self, reading: _Reading, fetch: _Fetch, got: Page | BaseException) -> Page | None:
+        """Return the page for *reading* that *got* is, if any, and ask for what follows; see ``pages`` for errors."""
+        if fetch.reading is not reading:
+            self._free_slot()
+            return None
+        if isinstance(got, BaseException):
+            self._free_slot()
+            reading.delayed.append(self._after_failure(fetch, got))
+            return None
+        reading.rows += got.row_count
+        reading.size += got.size
+        is_limited = reading.may_give_up and reading.whole
+        if is_limited and (reading.rows > reading.most or reading.size > self._limits.window_bytes):
+            self._free_slot()
+            raise TooMuch
+        if got.state is not None:  # in the same slot
+            self._send(_Fetch(fetch.task, reading, fetch.read, got.state))
+        else:
+            self._free_slot(reading)
+            self._send_waiting(reading)
+        return got
 
     def _answer(self, answer: tuple[_Fetch, Page | BaseException] | None) -> None:
         """Pass an answer to the thread that reads. Thread-safe."""
@@ -286,118 +281,94 @@ class Scanner:
         # At least 1 ms, because a wait may end early by more than _EARLY where the clock is coarse.
         self._clock.wait(signal, max(0.001, due - self._clock.monotonic()))
 
-    def _wake(self, delayed: list[_Fetch], reading: _Reading) -> None:
+    def _wake(self, reading: _Reading) -> None:
         """Move the delayed pages that are due to those that wait to be sent."""
-        if delayed:
+        if reading.delayed:
             now = self._clock.monotonic() + _EARLY
             with self._lock:
-                reading.waiting.extend(f for f in delayed if f.due <= now)
-            delayed[:] = [f for f in delayed if f.due > now]
+                reading.waiting.extend(f for f in reading.delayed if f.due <= now)
+            reading.delayed = [f for f in reading.delayed if f.due > now]
 
-    def _after_failure(self, fetch: _Fetch, error: BaseException, *, may_give_up: bool) -> _Fetch:
+    def _after_failure(self, fetch: _Fetch, error: BaseException) -> _Fetch:
         """Return the fetch for the next attempt, or raise the error that ends the scan."""
         # Does not use ``retry``, which blocks for one call: here one thread waits for many pages, each with its pause.
-        task = fetch.task
+        task, reading = fetch.task, fetch.reading
         ours = translate(error, f"reading the CDC log of {task.keyspace}.{task.table}")
         failures = fetch.failures + 1
         if not ours.resumable or failures >= self._limits.attempts:
             raise ours from error
         # A node may cause one or two time-outs. After the third, a narrower window is tried while attempts are left.
-        if may_give_up and took_too_long(error) and failures >= 3:
+        can_give_up = reading.may_give_up and (reading.whole or not reading.rows)
+        if can_give_up and took_too_long(error) and failures >= 3:
             raise TooSlow from error
         delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
-        return _Fetch(task, fetch.reading, None, fetch.state, failures, self._clock.monotonic() + delay)
+        return _Fetch(task, reading, None, fetch.state, failures, self._clock.monotonic() + delay)
 
 
 class LogScan:
     """Reads windows of one table's log, by groups of streams. One thread at a time; all methods block.
 
+    Args:
+        cql: returns the text that reads the rows of a window.
+
     Raises (all methods):
-        Stopped, SourceError: as for ``Scanner.read``.
+        Stopped, SourceError: as for ``Scanner.pages``.
     """
 
     def __init__(
-        self, session: ReadSession, keyspace: str, table: str, *, clock: Clock, limits: Limits, stop: Stop
+        self,
+        session: ReadSession,
+        keyspace: str,
+        table: str,
+        *,
+        clock: Clock,
+        limits: Limits,
+        stop: Stop,
+        cql: Callable[[str, str], str] = scan_cql,
     ) -> None:
         self._table = (keyspace, table)
         self._stop = stop
-        self._session = session
-        self._page_size = limits.page_size
         self._scanner = Scanner(session, clock=clock, limits=limits)
-        self._scan, self._first_row = self._prepared(scan_cql), self._prepared(first_row_cql)
-
-    def _prepared(self, cql: Callable[[str, str], str]) -> ReadStatement:
-        keyspace, table = self._table
         doing = f"preparing to read the log of {keyspace}.{table}"
-        return self._session.prepare_once(cql(keyspace, table), page_size=self._page_size, doing=doing)
+        self._rows, self._first_row = (
+            session.prepare_once(text(keyspace, table), page_size=limits.page_size, doing=doing)
+            for text in (cql, first_row_cql)
+        )
 
-    def read(self, window: LogWindow, groups: Sequence[StreamGroup], on_page: Callable[[Page], None]) -> None:
-        """Call *on_page* with each page of *window*, in no order.
-
-        Raises:
-            TooMuch: the window holds more than the limits allow, or takes too long, and can be narrower.
-        """
-        self._ask(self._scan, window, groups, on_page, may_give_up=window.can_narrow)
-
-    def pages(self, window: LogWindow, groups: Sequence[StreamGroup], *, whole: bool) -> Iterator[Page]:
+    def pages(
+        self, window: LogWindow, groups: Sequence[StreamGroup], *, whole: bool = True, most: int | None = None
+    ) -> Generator[Page, None, None]:
         """Yield each page of *window*, in no order.
 
         Args:
-            whole: see ``Scanner.pages``.
+            whole, most: see ``Scanner.pages``.
 
         Raises:
-            TooMuch: as for ``read``; unless *whole*, only before the first row.
+            TooMuch: the window holds more than the limits allow, or takes too long, and can be narrower. Unless
+                *whole*, only before the first row.
         """
-        keyspace, table = self._table
-        tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
-        return self._scanner.pages(self._scan, tasks, self._stop, may_give_up=window.can_narrow, whole=whole)
-
-    def count(self, window: LogWindow, groups: Sequence[StreamGroup], most: int) -> int:
-        """Return the number of rows in *window*. Reads their times only, and keeps none.
-
-        Raises:
-            TooMuch: there are more than *most*, or it takes too long, and the window can be narrower.
-        """
-        keyspace, table = self._table
-        tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
-        times = self._prepared(times_cql)
-        rows = 0
-        with closing(self._scanner.pages(times, tasks, self._stop, may_give_up=window.can_narrow)) as pages:
-            for page in pages:
-                rows += page.row_count
-                if rows > most and window.can_narrow:
-                    raise TooMuch
-        return rows
+        tasks, can_narrow = self._tasks(window, groups), window.can_narrow
+        return self._scanner.pages(self._rows, tasks, self._stop, may_give_up=can_narrow, whole=whole, most=most)
 
     def first_us(self, window: LogWindow, groups: Sequence[StreamGroup]) -> int | None:
         """Return the time of the first row in *window*; None if there is none.
 
         If the search takes too long, return the start of the window: reading from there finds the row, too.
         """
-        found: list[int] = []
-
-        def collect(page: Page) -> None:
-            found.extend(
-                ticks_of(time) for (time,) in page.cells(".".join(self._table), is_log=True) if time is not None
-            )
-
+        name, tasks = ".".join(self._table), self._tasks(window, groups)
         try:
-            self._ask(self._first_row, window, groups, collect, may_give_up=False)
+            found = [
+                ticks_of(time)
+                for page in self._scanner.pages(self._first_row, tasks, self._stop, may_give_up=False)
+                for (time,) in page.cells(name, is_log=True)
+                if time is not None
+            ]
         except QueryTimeout as e:
             log.info("%s; walking the empty time instead", e)
             return window.start_us
         return ticks_to_us(min(found)) if found else None
 
-    def _ask(
-        self,
-        statement: ReadStatement,
-        window: LogWindow,
-        groups: Sequence[StreamGroup],
-        on_page: Callable[[Page], None],
-        *,
-        may_give_up: bool,
-    ) -> None:
+    def _tasks(self, window: LogWindow, groups: Sequence[StreamGroup]) -> tuple[ScanTask, ...]:
         keyspace, table = self._table
-        tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
-        self._scanner.read(statement, tasks, self._stop, on_page, may_give_up=may_give_up)
+        return tasks_for(window, groups, keyspace=keyspace, table=table)

@@ -14,13 +14,12 @@ from ..._timeuuid import ticks_of, ticks_to_us
 from ...clock import Clock, Stop
 from ...driver import Page, ReadSession
 from ..log import (
+    End,
     Gap,
     Generation,
     LoggedTable,
     LogWindow,
-    Probe,
     Promise,
-    Read,
     Walk,
     Width,
     group_streams,
@@ -28,7 +27,8 @@ from ..log import (
     reread_table,
 )
 from ..rows import Layout, Layouts, new_rows
-from .scan import Limits, LogScan, TooMuch, TooSlow
+from .drive import Drive
+from .scan import Limits, LogScan, TooMuch
 
 __all__ = ["Span", "SpanReader", "SpanShare"]
 
@@ -97,6 +97,7 @@ class SpanReader:
         self._scan = LogScan(session, table.keyspace, table.name, clock=clock, limits=limits, stop=stop)
         self._layouts = Layouts(self._reread)
         self._done: list[tuple[int, int, float]] = []
+        self._is_first = True  # nothing is known about how dense the rows are
         self.table = table
         """The base table as it was last read."""
 
@@ -154,46 +155,30 @@ class SpanReader:
         else:
             width = Width(us=FIRST_WIDTH_US, target=limits.window_rows, target_bytes=limits.window_bytes)
         walk = Walk(generations[0], window.start_us, width, end_us=window.end_us)
-        is_new = whole  # nothing is known about how dense the rows are
-        while True:
+        check = self._check_fits if whole else None
+        drive = Drive(walk, self._scan, lambda _: self._groups, whole=whole, check=check)
+        while not isinstance(step := drive.walk.next(generations, window.end_us), End):
             self._stop.check()
-            match walk.next(generations, window.end_us):
-                case Read() as step:
-                    pages: list[Page] = []
-                    rows = size = 0
-                    try:
-                        for page in self._scan.pages(step.window, self._groups, whole=whole):
-                            rows += page.row_count
-                            size += page.size
-                            if page.row_count:
-                                pages.append(page)
-                                # Once: where rows come in bursts, windows would become tiny.
-                                is_first, is_new = is_new, False
-                                if is_first and page.state is not None:
-                                    self._check_fits(page, step.window)
-                            if pages and not whole:
-                                yield pages
-                                pages = []
-                    except TooMuch as e:
-                        walk = walk.too_much(step, slow=isinstance(e, TooSlow), fitting_us=e.fitting_us)
-                        continue
-                    walk = walk.read(step, rows, size)
-                    self._note_done(step.window.start_us, step.window.end_us)
-                    if pages:
-                        yield pages
-                case Probe() as step:
-                    walk = walk.probed(step, self._scan.first_us(step.window, self._groups))
-                    self._note_done(step.window.start_us, walk.at_us)
-                case _:
-                    return
+            start_us, found = drive.walk.at_us, list[Page]()
+            for page in drive.take(step):
+                if page.row_count and whole:
+                    found.append(page)
+                elif page.row_count:
+                    yield [page]
+            if drive.walk.at_us > start_us:
+                self._note_done(start_us, drive.walk.at_us)
+                if found:
+                    yield found
 
     def _check_fits(self, page: Page, window: LogWindow) -> None:
-        """Raise ``TooMuch`` if *page*, the first of *window* and not the last, shows that it exceeds the limits.
+        """Raise ``TooMuch`` if *page*, the first of all and not the last of *window*, shows that it exceeds the limits.
 
         A window that exceeds them is read in vain. Pages have one stream after the other, each in order of time, so the
-        page shows how far the query has come. It is taken that the other streams are as dense.
+        page shows how far the query has come. It is taken that the other streams are as dense. Only once: where rows
+        come in bursts, windows would become tiny.
         """
-        if not window.can_narrow:
+        is_first, self._is_first = self._is_first, False
+        if not is_first or page.state is None or not window.can_narrow:
             return
         layout = self.layout_of(page)
         rows = new_rows().add(page, layout)

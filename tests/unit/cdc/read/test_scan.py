@@ -110,12 +110,9 @@ def tasks(count: int) -> list[ScanTask]:
 
 def scan(cluster: Cluster, count: int, limits: Limits, **how: Any) -> list[bytes]:
     """Return what all pages held, in the order they came."""
-    got: list[bytes] = []
     scanner = Scanner(cluster, clock=ManualClock(), limits=limits)  # type: ignore[arg-type]
-    scanner.read(
-        STATEMENT, tasks(count), Stop(), lambda page: got.extend(c[0] or b"" for c in page.cells("ks.t")), **how
-    )
-    return got
+    pages = scanner.pages(STATEMENT, tasks(count), Stop(), **how)
+    return [cell[0] or b"" for page in pages for cell in page.cells("ks.t")]
 
 
 @settings(max_examples=60, deadline=None)
@@ -154,9 +151,8 @@ def test_queries_that_find_nothing_go_on_without_the_reading_thread() -> None:
     scanner = Scanner(cluster, clock=ManualClock(), limits=Limits(in_flight=4))  # type: ignore[arg-type]
     try:
         for _ in range(3):
-            got: list[Page] = []
             cluster.senders.clear()
-            scanner.read(STATEMENT, tasks(200), Stop(), got.append)
+            got = list(scanner.pages(STATEMENT, tasks(200), Stop()))
             assert len(got) == 1, "one page for its columns"
             assert len(cluster.senders) == 200
             assert cluster.senders.count(threading.get_ident()) < 50
@@ -164,8 +160,8 @@ def test_queries_that_find_nothing_go_on_without_the_reading_thread() -> None:
         answers = iter([COLUMNS, COLUMNS, other, other])
         session = Scripted(lambda stream, give, fail: give())
         session.page = lambda stream: Page(next(answers), body_of([]), 0, None)
-        got = []
-        Scanner(session, clock=ManualClock(), limits=Limits()).read(STATEMENT, tasks(4), Stop(), got.append)  # type: ignore[arg-type]
+        scanner = Scanner(session, clock=ManualClock(), limits=Limits())  # type: ignore[arg-type]
+        got = list(scanner.pages(STATEMENT, tasks(4), Stop()))
         assert [page.columns for page in got] == [COLUMNS, other]
     finally:
         cluster.close()
@@ -175,7 +171,7 @@ def test_answers_that_come_while_their_queries_are_sent_do_not_nest() -> None:
     session = Scripted(lambda stream, give, fail: give())
     session.page = lambda stream: Page(COLUMNS, body_of([]), 0, None)
     scanner = Scanner(session, clock=ManualClock(), limits=Limits(in_flight=1))  # type: ignore[arg-type]
-    scanner.read(STATEMENT, tasks(3000), Stop(), lambda page: None)
+    list(scanner.pages(STATEMENT, tasks(3000), Stop()))
     assert len(session.asked) == 3000
 
 
@@ -187,12 +183,12 @@ def test_a_read_that_has_ended_sends_nothing_more() -> None:
     stop = Stop()
     stop.set()
     with pytest.raises(Stopped):
-        scanner.read(STATEMENT, tasks(5), stop, lambda page: None)
+        list(scanner.pages(STATEMENT, tasks(5), stop))
     assert not session.asked
     stop = Stop()
     session._answer = lambda stream, give, fail: (held.append(give), stop.set() if len(held) == 2 else None)  # type: ignore[assignment]
     with pytest.raises(Stopped):
-        scanner.read(STATEMENT, tasks(5), stop, lambda page: None)
+        list(scanner.pages(STATEMENT, tasks(5), stop))
     for give in held:
         give()
     assert session.asked == [b"0", b"1"]
@@ -206,7 +202,7 @@ def test_a_query_that_cannot_be_made_fails_as_one_that_a_node_refuses() -> None:
     broken = [*tasks(2), ScanTask("ks", "t", 0, StreamGroup([None]), 0, 10)]  # type: ignore[list-item]
     scanner = Scanner(session, clock=ManualClock(), limits=Limits(in_flight=1))  # type: ignore[arg-type]
     with pytest.raises(SourceError, match=r"ks\.t"):
-        scanner.read(STATEMENT, broken, Stop(), lambda page: None)
+        list(scanner.pages(STATEMENT, broken, Stop()))
 
 
 def test_queries_of_a_read_that_was_given_up_still_count() -> None:
@@ -215,9 +211,8 @@ def test_queries_of_a_read_that_was_given_up_still_count() -> None:
     try:
         for _ in range(20):
             with pytest.raises(TooMuch):
-                scanner.read(STATEMENT, tasks(6), Stop(), lambda page: None)
-        got: list[Page] = []
-        scanner.read(STATEMENT, tasks(1), Stop(), got.append)
+                list(scanner.pages(STATEMENT, tasks(6), Stop()))
+        got = list(scanner.pages(STATEMENT, tasks(1), Stop()))
     finally:
         cluster.close()
     assert len(got) == 1
@@ -245,9 +240,8 @@ def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs(
 
     session = Scripted(answer)
     began = clock.monotonic()
-    got: list[Page] = []
     scanner = Scanner(session, clock=clock, limits=Limits())  # type: ignore[arg-type]
-    scanner.read(STATEMENT, tasks(2), Stop(), got.append)
+    got = list(scanner.pages(STATEMENT, tasks(2), Stop()))
     assert session.asked == [b"0", b"1", b"0"]
     assert len(got) == 2
     (pause,) = clock.waits
@@ -283,7 +277,8 @@ def test_an_answer_ends_the_wait_for_a_page_that_is_due_later() -> None:
         arrived.append(page)
 
     scanner = Scanner(Scripted(answer), clock=clock, limits=Limits())  # type: ignore[arg-type]
-    scanner.read(STATEMENT, tasks(2), Stop(), on_page)
+    for page in scanner.pages(STATEMENT, tasks(2), Stop()):
+        on_page(page)
     assert len(arrived) == 2
 
 
@@ -303,10 +298,9 @@ def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
     scanner = Scanner(Scripted(answer), clock=ManualClock(), limits=Limits(in_flight=3, window_rows=1))  # type: ignore[arg-type]
     for _ in range(5):
         with pytest.raises(TooMuch):
-            scanner.read(STATEMENT, tasks(6), Stop(), lambda page: None)
+            list(scanner.pages(STATEMENT, tasks(6), Stop()))
     at_once = True
-    got: list[Page] = []
-    scanner.read(STATEMENT, tasks(3), Stop(), got.append, may_give_up=False)
+    got = list(scanner.pages(STATEMENT, tasks(3), Stop(), may_give_up=False))
     assert sorted(page.cells("ks.t")[0][0] or b"" for page in got) == [b"0", b"1", b"2"]
 
 
@@ -322,7 +316,7 @@ def test_a_failed_page_is_asked_of_any_node() -> None:
     session.page = lambda stream: Page(COLUMNS, body_of([(stream,)]), 0, next(pages))
     scanner = Scanner(session, clock=ManualClock(), limits=Limits())  # type: ignore[arg-type]
     stream = bytes(range(16))
-    scanner.read(STATEMENT, [ScanTask("ks", "t", 0, StreamGroup([stream]), 0, 10)], Stop(), lambda page: None)
+    list(scanner.pages(STATEMENT, [ScanTask("ks", "t", 0, StreamGroup([stream]), 0, 10)], Stop()))
     owners = routing_key_of(stream)
     assert session.routing_keys == [owners, None, None, None]
 
@@ -415,7 +409,7 @@ def test_retries_wait_longer_each_time() -> None:
     clock = ManualClock()
     scanner = Scanner(cluster, clock=clock, limits=Limits())  # type: ignore[arg-type]
     try:
-        scanner.read(STATEMENT, tasks(1), Stop(), lambda page: None, may_give_up=False)
+        list(scanner.pages(STATEMENT, tasks(1), Stop(), may_give_up=False))
     finally:
         cluster.close()
     assert cluster.asked == 6
@@ -431,7 +425,7 @@ def test_stop_ends_a_wait_for_answers() -> None:
 
     def read() -> None:
         try:
-            scanner.read(STATEMENT, tasks(2), stop, lambda page: None)
+            list(scanner.pages(STATEMENT, tasks(2), stop))
         except BaseException as e:  # noqa: BLE001 - handed to the test
             ended.put(e)
 
@@ -472,7 +466,7 @@ def test_each_page_is_asked_again_when_it_is_due_itself() -> None:
     clock = ManualClock()
     even = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=10), jitter=0)
     scanner = Scanner(session, clock=clock, limits=Limits(backoff=even))  # type: ignore[arg-type]
-    scanner.read(STATEMENT, tasks(2), Stop(), lambda page: None)
+    list(scanner.pages(STATEMENT, tasks(2), Stop()))
     assert clock.waits == pytest.approx([1, 2, 1, 3])
     assert session.asked == [b"0", b"1", b"1", b"1", b"0", b"1"]
 
@@ -480,9 +474,8 @@ def test_each_page_is_asked_again_when_it_is_due_itself() -> None:
 def test_the_next_page_is_asked_for_before_a_page_is_worked_on_and_nothing_stays_with_the_stop() -> None:
     cluster, stop = Cluster(3), Stop()
     scanner = Scanner(cluster, clock=ManualClock(), limits=Limits())  # type: ignore[arg-type]
-    asked: list[int] = []
     try:
-        scanner.read(STATEMENT, tasks(1), stop, lambda page: asked.append(cluster.asked))
+        asked = [cluster.asked for _ in scanner.pages(STATEMENT, tasks(1), stop)]
     finally:
         cluster.close()
     assert asked == [2, 3, 3]
