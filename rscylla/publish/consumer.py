@@ -99,18 +99,14 @@ class _Publishing(Deferred["_RecordsInFlight"]):
         for role, function in (("messages", messages), ("dead_letter", dead_letter)):
             if not callable(function) and (function is not None or role == "messages"):
                 raise ConfigError(f'consumer "{name}": {role} is not callable; pass a function')
-        self._messages = messages
-        self._publisher = publisher
-        self._limit = positive("max_unacknowledged", name, limit)
-        self._max_bytes = positive("max_bytes", name, max_bytes)
-        self._dead_letter = dead_letter
-        self._settle_s = settle_s
-        self._together = min(TOGETHER, self._limit)
+        self.messages, self.publisher, self.dead_letter, self.settle_s = messages, publisher, dead_letter, settle_s
+        self.limit = positive("max_unacknowledged", name, limit)
+        self.max_bytes = positive("max_bytes", name, max_bytes)
+        self._together = min(TOGETHER, self.limit)
         self._collected = False
 
     def open(self, run: Run) -> _RecordsInFlight:
-        in_flight = InFlight(run, self._limit, self._max_bytes)
-        return _RecordsInFlight(in_flight, self._messages, self._publisher, self._dead_letter, self._settle_s, run)
+        return _RecordsInFlight(self, run)
 
     def consume(self, event: Event, run: Run) -> None:
         self._collected = False
@@ -133,20 +129,11 @@ class _Publishing(Deferred["_RecordsInFlight"]):
 class _RecordsInFlight:
     """The events of one run whose records are not all acknowledged."""
 
-    def __init__(
-        self,
-        in_flight: InFlight,
-        messages: Messages,
-        publisher: Publisher,
-        dead_letter: DeadLetter | None,
-        settle_s: float,
-        run: Run,
-    ) -> None:
-        self.in_flight = in_flight
-        self._messages = messages
-        self._publisher = publisher
-        self._dead_letter = dead_letter
-        self._settle_s = settle_s
+    def __init__(self, of: _Publishing, run: Run) -> None:
+        self.in_flight = in_flight = InFlight(run, of.limit, of.max_bytes)
+        self._messages, self._dead_letter, self._settle_s = of.messages, of.dead_letter, of.settle_s
+        self._publisher = publisher = of.publisher
+        self.publish = publisher.publish
         self._run = run
         self._settled = threading.Condition()
         self._parcels = 0
@@ -228,7 +215,7 @@ class _RecordsInFlight:
             self._stopped()
         try:
             with self._joint:
-                _Parcel(self, entry, messages).send()
+                _Parcel(self, entry).send(messages)
         finally:
             self._publishing = False
 
@@ -266,10 +253,6 @@ class _RecordsInFlight:
 
     # ------------------------------------------------------------ of parcels
 
-    @property
-    def publish(self) -> Callable[[Sequence[Message], PublishDone], None]:
-        return self._publisher.publish
-
     def instead(self, message: Message, error: PublishRejected, why: str) -> Message | None:
         """Return what is published instead of *message*. Raises *error* if nothing can be."""
         if self._dead_letter is None:
@@ -278,18 +261,14 @@ class _RecordsInFlight:
         self._run.count("given_up" if found is None else "dead_lettered")
         return found
 
-    def delivered(self, entry: Entry) -> None:
-        self._run.count("consumed", entry.events)
-        self.in_flight.done(entry)
-        self._one_less()
-
-    def failed(self, entry: Entry, error: BaseException) -> None:
-        if not is_expected(error):
-            self._run.count("errors", entry.events)
-        self._run.fail(error, event=entry.event)
-        self._one_less()
-
-    def _one_less(self) -> None:
+    def settled(self, entry: Entry, error: BaseException | None) -> None:
+        if error is None:
+            self._run.count("consumed", entry.events)
+            self.in_flight.done(entry)
+        else:
+            if not is_expected(error):
+                self._run.count("errors", entry.events)
+            self._run.fail(error, event=entry.event)
         with self._settled:
             self._parcels -= 1
             if not self._parcels:
@@ -309,67 +288,74 @@ class _Alone(nullcontext[None]):
 
 
 class _Parcel:
-    """The records of one entry. It is delivered when all parts of it are: usually one, more if a record is refused."""
+    """The records of one entry. It is delivered when all calls of the publisher are settled: usually one, more if a
+    record is refused.
+    """
 
-    __slots__ = ("_entry", "_error", "_left", "_lock", "_messages", "_owner")
+    __slots__ = ("_entry", "_error", "_left", "_lock", "_owner")
 
-    def __init__(self, owner: _RecordsInFlight, entry: Entry, messages: Sequence[Message]) -> None:
+    def __init__(self, owner: _RecordsInFlight, entry: Entry) -> None:
         self._owner = owner
         self._entry = entry
-        self._messages = messages
-        self._left = 1  # the sender's own part, so that no other part is taken for the last one
+        self._left = 1  # the sender's own, so that no call is taken for the last one
         self._lock = threading.Lock()
         self._error: BaseException | None = None
 
-    def send(self) -> None:
-        """Publish all records. Raises the errors of the publisher; the parts that it took settle nonetheless."""
+    def send(self, messages: Sequence[Message]) -> None:
+        """Publish all records. Raises the errors of the publisher; what it took settles nonetheless."""
         try:
-            self._send_all(self._messages, final=False)
+            self._pass_on(messages, is_final=False)
         except BaseException as error:
             self._settled(error)
             raise
         self._settled(None)
 
-    def _send_all(self, messages: Sequence[Message], *, final: bool) -> None:
-        """Publish *messages*; with *final*, none of them may be refused."""
+    def _pass_on(self, messages: Sequence[Message], *, is_final: bool) -> None:
+        """Publish *messages*; with *is_final*, none of them may be refused."""
         while messages:
-            part = _Part(self, messages, final)
-            with self._lock:
-                self._left += 1
+            done = self._call(messages, is_final)
             try:
-                self._owner.publish(messages, part)
+                self._owner.publish(messages, done)
                 return
             except PublishRejected as error:
                 at = error.index
                 if not at:  # nothing was taken, so nothing is reported
-                    self._settled(None)
-                if at is None or final:
+                    done(None)
+                if at is None or is_final:
                     raise
-                instead = self._owner.instead(messages[at], error, str(error))
-                if instead is not None:
-                    self._send_all((instead,), final=True)
+                self._instead(messages[at], error, str(error))
                 messages = messages[at + 1 :]
             except BaseException:
-                part.cancel()
+                done(PublishFailed("the publisher failed"))  # it may have taken nothing
                 raise
 
-    def settles(self, part: _Part) -> bool:
-        """Return whether *part* is settled now, and was not before."""
+    def _call(self, messages: Sequence[Message], is_final: bool) -> PublishDone:
+        """Return what the publisher calls when *messages*, or those that it took, are settled. One call counts."""
+        is_settled = False
         with self._lock:
-            was_settled, part.is_settled = part.is_settled, True
-        return not was_settled
+            self._left += 1
 
-    def reported(self, part: _Part, error: Exception | None) -> None:
-        if isinstance(error, PublishRejected) and not part.final:
-            try:
-                for index, why in error.rejected:
-                    instead = self._owner.instead(part.messages[index], error, why)
-                    if instead is not None:
-                        self._send_all((instead,), final=True)
-                error = None
-            except Exception as other:  # noqa: BLE001 - ends the run, by the thread of the publisher
-                error = other
-        self._settled(error)
+        def done(error: Exception | None) -> None:
+            nonlocal is_settled
+            with self._lock:
+                was_settled, is_settled = is_settled, True
+            if was_settled:
+                return
+            if isinstance(error, PublishRejected) and not is_final:
+                try:
+                    for index, why in error.rejected:
+                        self._instead(messages[index], error, why)
+                    error = None
+                except Exception as other:  # noqa: BLE001 - ends the run, by the thread of the publisher
+                    error = other
+            self._settled(error)
+
+        return done
+
+    def _instead(self, message: Message, error: PublishRejected, why: str) -> None:
+        instead = self._owner.instead(message, error, why)
+        if instead is not None:
+            self._pass_on((instead,), is_final=True)
 
     def _settled(self, error: BaseException | None) -> None:
         with self._lock:
@@ -377,27 +363,4 @@ class _Parcel:
             self._error = self._error or error
             if self._left:
                 return
-        if self._error is None:
-            self._owner.delivered(self._entry)
-        else:
-            self._owner.failed(self._entry, self._error)
-
-
-class _Part:
-    """What one call of the publisher took of a parcel; called when that is settled, and not more than once."""
-
-    __slots__ = ("_parcel", "final", "is_settled", "messages")
-
-    def __init__(self, parcel: _Parcel, messages: Sequence[Message], final: bool) -> None:
-        self._parcel = parcel
-        self.is_settled = False
-        self.messages = messages
-        self.final = final
-
-    def __call__(self, error: Exception | None) -> None:
-        if self._parcel.settles(self):
-            self._parcel.reported(self, error)
-
-    def cancel(self) -> None:
-        """Settle this part if the publisher did not: its call failed, and it may have taken nothing."""
-        self(PublishFailed("the publisher failed"))
+        self._owner.settled(self._entry, self._error)
