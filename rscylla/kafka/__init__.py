@@ -1,6 +1,6 @@
 """Changes of ScyllaDB in Kafka: what the Scylla CDC source connector does, without Kafka Connect.
 
-    connector    ``Connector``: tables to topics, as the connector's properties say
+    connector    ``Connector``: tables to topics, as the connector's properties say; lanes: each table's, or slice's
     config/      ``Properties``: what they say, checked, and as librdkafka has it
     producer/    ``KafkaPublisher``: records to brokers; ``TransactionalPublisher``: with their cursors, in transactions
     cursors/     ``KafkaCursorStore``; positions of snapshots; the offsets of the Java connector
@@ -14,9 +14,10 @@ Needs the extra ``kafka``. See docs/kafka.md.
 from .config.client import producer_config
 from .config.properties import PROPERTIES, Finding, Properties, Property
 from .config.verdicts import verdicts
-from .connector import Connector, connect_to, consumer_name, cursors_in_kafka
+from .connector import Connector, connect_to, cursors_in_kafka
 from .cursors.offsets import Takeover, offsets_of, read_file, read_topic, take_over
 from .cursors.store import KafkaCursorStore
+from .lanes import consumer_name
 from .producer.publisher import KafkaPublisher
 from .producer.topics import Topics
 from .snapshots.snapshot import Snapshots, request

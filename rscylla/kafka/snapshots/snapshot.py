@@ -423,12 +423,13 @@ class Snapshots:
                 )
             clock.wait(stop, self.poll.total_seconds())
 
-    def lane(self, stream: Stream, store: CursorStore, consumer: str) -> StreamFunc:
+    def lane(self, stream: Stream, store: CursorStore, consumer: str, begin: Callable[[], str] = str) -> StreamFunc:
         """Return the stream of a lane: the changes of *stream*, after the snapshot of the mode, beside those requested.
 
-        A lane whose mode is ``initial_only`` reaches its head when all rows are published.
+        A lane whose mode is ``initial_only`` reaches its head when all rows are published. If *consumer* has no cursor,
+        *begin* may save one; it returns that, or "".
         """
-        return _Lane(self, stream, store, consumer)
+        return _Lane(self, stream, store, consumer, begin)
 
     def _is_lost(self, stream: Stream, cursor: str) -> bool:
         """Return whether the stream cannot continue after *cursor*, because changes have expired."""
@@ -470,13 +471,14 @@ class _Lane:
     stream: Stream
     store: CursorStore
     consumer: str
+    begin: Callable[[], str]
 
     @property
     def source(self) -> str:
         return str(self.stream)
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
-        ends = stop or Stop()
+        after, ends = after or self.begin(), stop or Stop()
         if not self.snapshots.before(self.stream, self.store, self.consumer, ends):
             ends.check()
             raise HeadReached("the initial snapshot is complete, and no changes follow it", cursor=after)

@@ -25,6 +25,7 @@ from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, PublishFailed, ServiceFailed, TableNotFound
 from rscylla.kafka import Connector, KafkaPublisher, Properties, consumer_name, verdicts
 from rscylla.kafka.heartbeats import Heartbeats
+from rscylla.kafka.lanes import Lanes
 from rscylla.kafka.letters import letter_of
 from rscylla.kafka.producer.topics import Topics, TopicSettings
 from rscylla.kafka.snapshots.snapshot import request
@@ -487,18 +488,25 @@ def test_a_table_that_is_named_must_be_there(session: rscylla.Session, kafka: Mo
     assert isinstance(bench.error, TableNotFound)
 
 
-def test_a_table_that_cannot_be_read_stops_alone(session: rscylla.Session, kafka: MockKafka) -> None:
+def test_a_table_that_cannot_be_read_stops_alone(
+    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create(session, "items")
     create(session, "bad")
     bench = Bench(session, kafka)
     insert(session, "items", 1)
     insert(session, "bad", 2)
 
-    def before(key: Any, stream: Any, store: Any) -> None:
-        if key[1] == "bad":
-            stream.event_type = lambda change: "no number"
+    stream_of = Lanes.stream
 
-    bench.start(before=before)
+    def stream(lanes: Lanes, key: tuple[str, str]) -> Any:
+        found: Any = stream_of(lanes, key)
+        if key[1] == "bad":
+            found.event_type = lambda change: "no number"
+        return found
+
+    monkeypatch.setattr(Lanes, "stream", stream)
+    bench.start()
     eventually(lambda: bench.keys("items") == [1], LONG_S)
     bench.end()
 
