@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ...abc import PublishDone
+from ...errors import LeaseLost, PublishFailed, RscyllaError
 
 if TYPE_CHECKING:
     from .publisher import KafkaPublisher
 
-__all__ = ["NEVER", "UNSURE", "Answer", "Tally"]
+__all__ = ["NEVER", "UNSURE", "Answer", "Tally", "ended_by"]
 
 NEVER: Final = frozenset(
     (
@@ -34,6 +35,16 @@ NEVER: Final = frozenset(
 )
 """Errors of a record that stay, however often it is sent. All others may pass: topics are created, rights granted."""
 
+FENCED: Final = frozenset(
+    (
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    )
+)
+"""Errors of a session that another one ended, or that Kafka gave up."""
+
 UNSURE: Final = KafkaError._INCONSISTENT  # noqa: SLF001
 """The error of a record that no broker acknowledged, while librdkafka says that it was delivered."""
 
@@ -43,6 +54,16 @@ def error_of(error: KafkaError | None, answer: Any) -> KafkaError | None:
     if error is not None or answer.offset() is not None:
         return error
     return KafkaError(UNSURE, f"partition {answer.partition()} has acknowledged a later record, and not this one")
+
+
+def ended_by(error: KafkaError, what: str, transactional_id: str) -> RscyllaError:
+    """Return the error of a session in which *what* failed."""
+    if error.code() in FENCED:
+        return LeaseLost(
+            f"another process publishes under the transactional id {transactional_id!r}, or the transaction took "
+            f"longer than transaction.timeout.ms: {error.str()}"
+        )
+    return PublishFailed(f"{what}: {error.str()}")
 
 
 class Tally:

@@ -87,7 +87,7 @@ class KafkaPublisher:
     """
 
     def __init__(self, config: Mapping[str, Any], *, prepare: Callable[[str], None] | None = None) -> None:
-        self._config = {**self._defaults(), **config}
+        self._config = {**DEFAULTS, **config}
         self.is_idempotent = str(self._config["enable.idempotence"]).lower() != "false"
         if not self.is_idempotent:
             self._config.pop("enable.gapless.guarantee", None)
@@ -252,9 +252,6 @@ class KafkaPublisher:
 
     # ------------------------------------------------------------ of the producer
 
-    def _defaults(self) -> dict[str, Any]:
-        return DEFAULTS
-
     def _first(self) -> Any:
         return self._connect(self._config)
 
@@ -280,7 +277,7 @@ class KafkaPublisher:
     def _ready(self) -> None:
         """Begin another producer if the last one ended."""
         if self._closed:
-            raise ConfigError("this KafkaPublisher is closed; create another one")
+            raise ConfigError("this publisher is closed; create another one")
         self._renew()
 
     def _first_refused(self, messages: Sequence[Message]) -> tuple[int, str] | None:
@@ -373,17 +370,32 @@ class KafkaPublisher:
         computes passes on only every few milliseconds. Those who publish run the callbacks in their own thread.
         """
         while not self._ended.is_set():
-            self._renew()
-            self._rejoin()
-            self._serve(self._producer, 0)
-            self._ask()
-            self._drop_old()
+            try:
+                self._tend()
+            except RscyllaError as error:
+                log.warning("%s", error)
+            except Exception:  # the thread must go on: without it, nobody learns of acknowledgements
+                log.exception("the producer cannot be looked after")
+                unknown = KafkaError(KafkaError._FAIL, "an unexpected error, which is logged")  # noqa: SLF001
+                self.failed(unknown, self._producer)
             if len(self._producer) or self._old:
                 self._ended.wait(BUSY_S)
-            else:
-                self._wanted = wanted = Stop()
-                if not len(self._producer) and not self._ended.is_set():
-                    wanted.wait(IDLE_S)
+                continue
+            self._wanted = wanted = Stop()
+            left = self._due()
+            if left > 0 and not len(self._producer) and not self._ended.is_set():
+                wanted.wait(min(left, IDLE_S))
+
+    def _tend(self) -> None:
+        self._renew()
+        self._rejoin()
+        self._serve(self._producer, 0)
+        self._ask()
+        self._drop_old()
+
+    def _due(self) -> float:
+        """Return in how many seconds there is something to do at the latest."""
+        return IDLE_S
 
     def _ask(self) -> None:
         """Look whether brokers that did not answer do so now. If records wait, the answer to these will tell."""

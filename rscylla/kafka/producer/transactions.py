@@ -26,9 +26,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ...abc import Message, PublishDone
 from ...clock import Stop
 from ...errors import ConfigError, LeaseLost, PublishFailed, RscyllaError, Stopped
-from .answers import NEVER, Tally
-from .parties import NoProducer, Party
-from .publisher import BUSY_S, DEFAULTS, IDLE_S, KafkaPublisher
+from .answers import NEVER, Tally, ended_by
+from .parties import Gate, NoProducer, Party
+from .publisher import BUSY_S, IDLE_S, KafkaPublisher
 
 __all__ = ["TransactionalPublisher"]
 
@@ -59,16 +59,6 @@ IDLE_SESSION_S: Final = 5.0
 """A session that nobody uses for so long ends, and its connections with it. What takes long uses it until its end."""
 
 REFUSED_KEPT: Final = 1000
-
-FENCED: Final = frozenset(
-    (
-        KafkaError._FENCED,  # noqa: SLF001
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-    )
-)
-"""Errors of a session that another one ended, or that Kafka gave up."""
 
 Cursors = Callable[[], Sequence[Message]]
 """Returns the records of the cursors that moved since the last commit."""
@@ -116,13 +106,13 @@ class TransactionalPublisher(KafkaPublisher):
                 f"them after {timeout} ms (transaction.timeout.ms); make the first shorter"
             )
         given |= {"message.timeout.ms": timeout, "transactional.id": transactional_id}
-        self._once_s = _least_retry_s(given.setdefault("retry.backoff.ms", RETRY_MS), given)
+        given.setdefault("enable.gapless.guarantee", False)  # nobody sees a part of a failed transaction
+        retry_ms = given.setdefault("retry.backoff.ms", RETRY_MS)
         self._id = transactional_id
         self._interval_s = interval.total_seconds()
         self._cursors, self._committed, self._doubted = cursors, committed, doubted
-        self._gate = threading.Condition(threading.RLock())
-        self._inside: dict[int, int] = {}  # threads that publish, and how deep
-        self._is_shut = 0
+        self._gate = Gate(lambda: self._serve(self._producer, 0))
+        self._state = self._gate.changed  # guards what is below
         self._commits = threading.RLock()  # who holds it ends or begins transactions and sessions
         self._serial = threading.Lock()
         self._parties: list[Party] = []
@@ -137,17 +127,15 @@ class TransactionalPublisher(KafkaPublisher):
         self._used = 0.0
         self._known: dict[tuple[Any, ...], str] = {}  # what the broker refused
         super().__init__(given, prepare=prepare)
-
-    def _defaults(self) -> dict[str, Any]:
-        # A failed transaction has no part that others see, so it may have gaps.
-        return {name: value for name, value in DEFAULTS.items() if name != "enable.gapless.guarantee"}
+        # After so long, at least, librdkafka sends a request again.
+        self._once_s = min(0.8 * int(retry_ms), int(given.get("retry.backoff.max.ms", 1000))) / 1000
 
     # ------------------------------------------------------------ as a publisher
 
     def join(self, settle: Callable[[], bool]) -> Party:
         """Return what a run publishes in; see ``rscylla.abc.JointPublisher``."""
         party = Party(self, settle)
-        with self._gate:
+        with self._state:
             self._parties.append(party)
         return party
 
@@ -156,7 +144,7 @@ class TransactionalPublisher(KafkaPublisher):
         if self._server == threading.get_ident():  # a callback: the commit waits for it
             super().publish(messages, done)
             return
-        with self._entered():
+        with self._gate:
             super().publish(messages, done)
 
     def _pass_on(self, messages: Sequence[Message], done: PublishDone) -> None:
@@ -223,10 +211,10 @@ class TransactionalPublisher(KafkaPublisher):
             with self._lock:
                 self._abandoned += 1
             self._producer.purge()
-            with self._shut():
+            with self._gate.shut():
                 self._is_alive = False
                 self.begin_again(stop)
-                with self._gate:
+                with self._state:
                     self._session += 1
                     self._moved = None
                     self._is_alive, self._lost, self._is_told = True, None, True
@@ -243,7 +231,7 @@ class TransactionalPublisher(KafkaPublisher):
         """
         new = self._connect(self._config)
         self._init(new, stop)
-        with self._gate:
+        with self._state:
             old, self._producer = self._producer, new
         if not isinstance(old, NoProducer):
             self._old.append(old)
@@ -273,7 +261,7 @@ class TransactionalPublisher(KafkaPublisher):
 
     def moved(self) -> bool:
         """Note that a cursor is to be committed; return False if the session has ended."""
-        with self._gate:
+        with self._state:
             self._used = self._clock.monotonic()
             if self._moved is None:
                 self._moved = self._clock.monotonic()
@@ -285,7 +273,7 @@ class TransactionalPublisher(KafkaPublisher):
 
         An error of a *producer* ends no other session than that which it was made for.
         """
-        with self._gate:
+        with self._state:
             if self._lost is None and self._is_alive and producer in (None, self._producer):
                 self._lost, self._is_told = (type(error), str(error)), False
                 self._wanted.set()
@@ -317,7 +305,7 @@ class TransactionalPublisher(KafkaPublisher):
 
     def _commit(self, timeout_s: float = ANSWER_S) -> None:
         deadline = self._clock.monotonic() + timeout_s
-        with self._commits, self._shut():
+        with self._commits, self._gate.shut():
             if self._lost is not None:
                 if not self._is_told:
                     self.check()
@@ -412,49 +400,7 @@ class TransactionalPublisher(KafkaPublisher):
             if self._clock.monotonic() > deadline or self._ended.is_set():
                 raise PublishFailed("Kafka did not acknowledge all records in time")
 
-    # ------------------------------------------------------------ the gate
-
-    def _enter(self) -> None:
-        me = threading.get_ident()
-        with self._gate:
-            while self._is_shut and me not in self._inside:
-                self._gate.wait(IDLE_S)
-            self._inside[me] = self._inside.get(me, 0) + 1
-
-    def _leave(self) -> None:
-        me = threading.get_ident()
-        with self._gate:
-            self._inside[me] -= 1
-            if not self._inside[me]:
-                del self._inside[me]
-                self._gate.notify_all()
-
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        self._enter()
-        try:
-            yield
-        finally:
-            self._leave()
-
-    @contextmanager
-    def _shut(self) -> Iterator[None]:
-        """Let nobody publish meanwhile. Waits for those who do."""
-        me = threading.get_ident()
-        with self._gate:
-            self._is_shut += 1
-        try:
-            while True:
-                with self._gate:
-                    if not (self._inside.keys() - {me}):
-                        break
-                    self._gate.wait(BUSY_S)
-                self._serve(self._producer, 0)  # they may wait for room
-            yield
-        finally:
-            with self._gate:
-                self._is_shut -= 1
-                self._gate.notify_all()
+    # ------------------------------------------------------------ in place of KafkaPublisher's
 
     @contextmanager
     def _serving_here(self) -> Iterator[None]:
@@ -466,21 +412,14 @@ class TransactionalPublisher(KafkaPublisher):
             finally:
                 self._server = 0
 
-    # ------------------------------------------------------------ in place of KafkaPublisher's
-
     def _first(self) -> Any:
         self._connect({**self._config}).purge()  # librdkafka checks it
         return NoProducer()
 
-    def _ready(self) -> None:
-        if self._closed:
-            raise ConfigError("this publisher is closed; create another one")
+    def _renew(self) -> None:
         self.check()
         if not self._is_alive:
             self.begin()
-
-    def _renew(self) -> None:
-        """Do nothing: ``begin`` does."""
 
     def _rejoin(self) -> None:
         until = self._apart_until
@@ -511,12 +450,7 @@ class TransactionalPublisher(KafkaPublisher):
         return self.spoil(super().failed(error, producer), producer)
 
     def _said(self, error: KafkaError, what: str) -> RscyllaError:
-        if error.code() in FENCED:
-            return LeaseLost(
-                f"another process publishes under the transactional id {self._id!r}, or the transaction took longer "
-                f"than transaction.timeout.ms: {error.str()}"
-            )
-        return PublishFailed(f"{what}: {error.str()}")
+        return ended_by(error, what, self._id)
 
     def _serve(self, producer: Any, timeout_s: float, *, wait: bool = False) -> None:
         super()._serve(producer, timeout_s, wait=wait)
@@ -525,25 +459,8 @@ class TransactionalPublisher(KafkaPublisher):
             error, ended = fatal
             self.spoil(self._said(error, "the Kafka producer ended"), ended)
 
-    def _look(self) -> None:
-        """Look for acknowledgements, and commit when it is time."""
-        while not self._ended.is_set():
-            try:
-                self._tend()
-            except RscyllaError as error:
-                log.warning("%s", error)
-            except Exception:  # the thread must go on: a lane without it would never commit
-                log.exception("the transaction cannot be committed")
-                self.spoil(PublishFailed("the transaction cannot be committed"))
-            if len(self._producer) or self._old:
-                self._ended.wait(BUSY_S)
-                continue
-            self._wanted = wanted = Stop()
-            left = self._due()
-            if left > 0 and not self._ended.is_set():
-                wanted.wait(min(left, IDLE_S))
-
     def _tend(self) -> None:
+        """Look for acknowledgements, and commit when it is time."""
         self._rejoin()
         self._serve(self._producer, 0)
         self._drop_old()
@@ -568,17 +485,9 @@ class TransactionalPublisher(KafkaPublisher):
 
     def _retire(self) -> None:
         """End a session that nobody uses."""
-        with self._commits, self._shut(), self._gate:
+        with self._commits, self._gate.shut(), self._state:
             idle = self._clock.monotonic() - self._used >= IDLE_SESSION_S
             if idle and not self._parties and not self._is_open and self._moved is None and self._is_alive:
                 self._is_alive = False
                 self._old.append(self._producer)
                 self._producer = NoProducer()
-
-
-def _least_retry_s(backoff: Any, config: Mapping[str, Any]) -> float:
-    """Return after how long, at least, librdkafka sends a request again; 0 if it will refuse the configuration."""
-    try:
-        return min(0.8 * int(backoff), int(config.get("retry.backoff.max.ms", 1000))) / 1000
-    except ValueError:
-        return 0.0

@@ -174,7 +174,7 @@ def test_no_commit_comes_between_the_records_of_an_event(stores: Stores) -> None
         publisher.publish(given(1), Outcome())
         thread = threading.Thread(target=commit)
         thread.start()
-        eventually(lambda: publisher._is_shut == 1, LONG_S)
+        eventually(lambda: publisher._gate.is_shut == 1, LONG_S)
         publisher.publish(given(2), Outcome())
         assert not committed.is_set()
     assert committed.wait(LONG_S)
