@@ -26,7 +26,8 @@ from ..clock import Clock, Stop, SystemClock
 from ..driver import ReadSession, Session, consistency_named, driver_version
 from ..errors import CDCDisabled, ConfigError, CursorError, MetadataError, QueryTimeout, RscyllaError, SourceError
 from ..types import quote_name
-from .judges import Facts, Finding, Node, findings
+from .finding import Facts, Finding, Node
+from .judges import findings
 
 __all__ = ["diagnose"]
 

@@ -152,7 +152,7 @@ PURE += (
     "rscylla.cdc.rows.changes",
     "rscylla.cdc.rows.events",
     "rscylla.cdc.read.slices",
-    "rscylla.doctor.judges",
+    *(f"rscylla.doctor.{name}" for name in ("finding", "judges", "replicas")),
     "rscylla.reflex.patterns.letters.marks",
     "rscylla.base.queries",
     "rscylla.base.statements",

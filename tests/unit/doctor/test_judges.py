@@ -22,8 +22,9 @@ from rscylla.cdc.log.lifetimes import Lifetimes
 from rscylla.cdc.log.query import LOG_SUFFIX
 from rscylla.cdc.log.table import FIXED_COLUMNS, BaseColumn, LoggedTable
 from rscylla.cdc.log.topology import VnodeTopology
-from rscylla.doctor import judges as doctor
-from rscylla.doctor.judges import Facts, Finding, Node, findings
+from rscylla.doctor import finding, judges
+from rscylla.doctor.finding import Facts, Finding, Node
+from rscylla.doctor.judges import findings
 from rscylla.errors import ConfigError, QueryTimeout, TableChanged, TableNotFound
 from rscylla.event import EventID, LogMark
 from rscylla.testing import ManualClock
@@ -286,7 +287,7 @@ def test_each_finding(changes: dict[str, Any], check: str, severity: str, words:
     ("changes", "check"),
     [
         ({"ttl_s": 3_600}, "ttl"),
-        ({"queries": doctor.MANY_QUERIES}, "streams"),
+        ({"queries": judges.MANY_QUERIES}, "streams"),
         ({"generations": (NOW_US // 1000,)}, "generations"),
         ({"compaction": "SizeTieredCompactionStrategy", "ttl_s": 0}, "log table"),
         ({"log_columns": {**LOG_COLUMNS, "f": "set<int>", "m": "map<int, text>"}}, "log table"),
@@ -320,7 +321,7 @@ def test_only_data_centers_with_replicas_are_shown() -> None:
 def test_a_cursor_from_before_its_generation_is_as_old_as_that() -> None:
     """Go rscylla writes such cursors."""
     (found,) = of("cursor", findings(facts(cursors=cursor(GENERATION * 1000 - HOUR))))
-    assert found.what == f"'billing' is {doctor._span(NOW_US - GENERATION * 1000)} old"
+    assert found.what == f"'billing' is {judges._span(NOW_US - GENERATION * 1000)} old"
 
 
 def test_the_current_generation_and_the_next_one_are_shown() -> None:
@@ -421,7 +422,7 @@ def test_the_tested_driver_is_what_setup_cfg_asks_for() -> None:
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).resolve().parents[3] / "setup.cfg")
     (asked,) = [line for line in setup["options"]["install_requires"].split() if line.startswith("scylla-driver")]
-    low, high = (".".join(map(str, v)) for v in (doctor.DRIVER_FROM, doctor.DRIVER_BEFORE))
+    low, high = (".".join(map(str, v)) for v in (finding.DRIVER_FROM, finding.DRIVER_BEFORE))
     assert asked == f"scylla-driver>={low},<{high}"
 
 
@@ -458,7 +459,7 @@ class Cluster(FakeLog):
             if "FROM system_schema.columns" in cql:
                 return list(self.log_columns.items())
             if "partitioner" in cql:
-                return [(doctor.CDC_PARTITIONER,)]
+                return [(finding.CDC_PARTITIONER,)]
             return [({"class": "TimeWindowCompactionStrategy"},)]
         if "replication" in cql:
             return [({"class": "SimpleStrategy", "replication_factor": "1"},)]
