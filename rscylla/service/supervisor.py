@@ -20,13 +20,9 @@ from ..reflex import Spec, checked_specs, flat_specs, meters_for
 from . import health
 from .groups.group import Group
 from .groups.work import GroupWork
-from .http import Answer, Endpoint, json_answer, metrics_page
 from .lease import LeaseKeeper
-from .letter_counts import LetterCounts
-from .page.page import page
-from .page.status import Watch
-from .readiness import Readiness
 from .restarts import Restarts
+from .shown import Shown
 from .signals import signals
 from .worker import Worker
 
@@ -119,30 +115,30 @@ class Service:
         ):
             if span <= timedelta():
                 raise ConfigError(f"Service: {name} must be more than zero")
-        self._registry = registry if registry is not None else REGISTRY
-        self._meters = meters_for(self._registry)
+        registry = registry if registry is not None else REGISTRY
+        self._meters = meters_for(registry)
         self._on_error = on_error
         self._lease = lease
-        self._where = None if port is None else (host, port)
         self._stop_timeout_s = stop_timeout.total_seconds()
-        self._limits = health.Limits(stuck_after.total_seconds(), poll_timeout.total_seconds())
         self._clock = clock or SystemClock()
         self._real = SystemClock()  # joining threads takes real time
         self._policy_of = _policies(restarts, None if group is not None else chosen)
         self._fixed = tuple(self._worker(spec, self._is_the_lease) for spec in chosen)
-        self._letter_counts = (
-            None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted, self._is_shown)
+        self._shown = Shown(
+            self.facts,
+            lambda: self._workers,
+            health.Limits(stuck_after.total_seconds(), poll_timeout.total_seconds()),
+            self._meters,
+            registry,
+            self._clock,
+            where=None if port is None else (host, port),
+            lease=lease,
+            dead_letters=dead_letters,
+            show_values=show_values,
         )
-        self._letters_shown = frozenset[str]()  # whose letters are among the metrics
-        self._status_watch = Watch(
-            self.facts, self._meters.breakers, self._limits, self._letter_counts, self._clock, show_values=show_values
-        )
-        self._readiness = Readiness(self.facts, self._limits, self._clock)
-        self._endpoint: Endpoint | None = None
         self._lease_keeper: LeaseKeeper | None = None
-        # Lanes, the lease keeper and signal handlers report here. A SimpleQueue can be used in signal handlers.
-        self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-        self._lanes_lock = threading.Lock()  # so that no metric of a lane is set after the lane has moved away
+        # What lanes, keepers, and signal handlers, which can use a SimpleQueue, have the supervisor's thread do.
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._group_work: GroupWork | None = None
         if group is not None:
             self._group_work = GroupWork(
@@ -150,8 +146,8 @@ class Service:
                 self._clock,
                 self._meters,
                 hire=self._hired,
-                retire=self._retired,
-                call=lambda function: self._inbox.put(("call", function)),
+                retire=self._shown.went,
+                call=self._inbox.put,
                 fixed=(spec.name for spec in chosen),
                 patience_s=self._stop_timeout_s,
             )
@@ -160,6 +156,7 @@ class Service:
         self._begun = False
         self._supervised = False
         self._stopping = False
+        self._done = False
         self._signals: list[int] = []
         self._deadline: float | None = None
         self._looked_at = self._real.monotonic()
@@ -178,25 +175,14 @@ class Service:
     def _hired(self, spec: Spec, excused: Callable[[Exception], bool]) -> Worker:
         """Return the worker of a lane that has come, with its metrics."""
         worker = self._worker(spec, excused)
-        spec.series.collected(True)
-        worker.show(self._meters)
+        self._shown.came(worker)
         return worker
-
-    def _retired(self, worker: Worker) -> None:
-        """Remove the metrics of a lane that has moved away."""
-        with self._lanes_lock:
-            worker.spec.series.collected(False)
-            with suppress(KeyError):  # another Service with the same names has removed them
-                worker.hide(self._meters)
-            for meter in (self._meters.restarts, self._meters.dead_letters):
-                with suppress(KeyError):
-                    meter.remove(worker.name)
 
     def _worker(self, spec: Spec, excused: Callable[[Exception], bool]) -> Worker:
         return Worker(
             spec,
             self._policy_of(spec),
-            ended=lambda worker: self._inbox.put(("ended", worker)),
+            ended=lambda worker: self._inbox.put(lambda: self._lane_ended(worker)),
             failed=self._lane_failed,
             excused=excused,
             restarting=self._meters.restarts.labels(spec.name).inc,
@@ -210,24 +196,6 @@ class Service:
         """Return whether a lane failed because the lease is lost; the service is about to stop such a lane."""
         return isinstance(error.__cause__, LeaseLost) and self._lease is not None and not self._lease.held()
 
-    def _counted(self, counts: Mapping[str, int]) -> None:
-        with self._lanes_lock:
-            shown = {name: counts.get(name, 0) for name in self._consumers()}
-            for name in self._letters_shown - shown.keys():
-                with suppress(KeyError):
-                    self._meters.dead_letters.remove(name)
-            for name, dead in shown.items():
-                self._meters.dead_letters.labels(name).set(dead)
-            self._letters_shown = frozenset(shown)
-
-    def _is_shown(self, name: str) -> bool:
-        """Return whether the page shows dead letters of *name*: it is a consumer of this service."""
-        return self._where is not None and name in self._consumers()
-
-    def _consumers(self) -> set[str]:
-        """Return the names of the consumers of all lanes, without slices: those of their letters."""
-        return {worker.spec.whole for worker in self._workers}
-
     # ------------------------------------------------------------ running
 
     def run(self) -> int:
@@ -237,7 +205,7 @@ class Service:
             ConfigError: the service ran before, or cannot listen on its port.
         """
         self._open()
-        with signals(lambda number: self._inbox.put(("halt", number))):
+        with signals(lambda number: self._inbox.put(lambda: self._halted(number))):
             self._supervise()
         return self.exit_code
 
@@ -253,7 +221,7 @@ class Service:
 
     def stop(self) -> None:
         """Request a stop and return at once. Can be called repeatedly, by any thread, consumer, or signal handler."""
-        self._inbox.put(("halt", None))
+        self._inbox.put(lambda: self._halted(None))
 
     def retry_parked(self, wanted: Callable[[ServiceFailed], bool]) -> None:
         """Run parked lanes again whose failures are *wanted*, and return at once. Thread-safe."""
@@ -262,7 +230,7 @@ class Service:
             for worker in self._workers:
                 worker.retry_parked(wanted)
 
-        self._inbox.put(("call", retry))
+        self._inbox.put(retry)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the service has ended, at most *timeout* of real time; return whether it has."""
@@ -289,23 +257,11 @@ class Service:
             if self._begun:
                 raise ConfigError("this Service has already run; create another one")
             self._begun = True
-        if self._where is not None:
-            pages = {
-                "/": page,
-                "/status": self._status_watch.answer,
-                "/metrics": metrics_page(self._registry),
-                "/healthz": self._healthz,
-                "/readyz": self._readiness.answer,
-            }
-            self._endpoint = Endpoint(pages, *self._where)
+        self._shown.listen()
         self._supervised = True
-        if self._endpoint is not None:
-            self._endpoint.start()
-            self._status_watch.start()
-            log.info("status, metrics and health on http://%s:%d", *self._endpoint.address)
-        self._show()
-        if self._letter_counts is not None:
-            self._letter_counts.start()
+        self._shown.start()
+        if self._group_work is not None:
+            self._group_work.show()
 
     # ------------------------------------------------------------ supervision
 
@@ -322,46 +278,38 @@ class Service:
             self._wind_down()
 
     def _watch(self) -> None:
-        """Start the lanes and handle messages from the inbox until one of them ends the service."""
+        """Start the lanes, and do what the inbox says until the service ends."""
         if self._lease is None:
             self._start_lanes(Stop())
         else:
             self._stand_by(self._lease)
         if self._group_work is not None:
             self._group_work.start()
-        while True:
+        while not (self._stopping or self._done or self.failure is not None):
             self._looked_at = self._real.monotonic()
-            self._readiness.tell()
+            self._shown.tell()
             if self._group_work is not None:
                 self._group_work.check()
-            try:
-                what, about = self._inbox.get(timeout=LOOK_S)
-            except Empty:
-                continue
-            if what == "halt":
-                self._halted(about)
-                return
-            if what == "call":
-                about()
-            if what == "failed":
-                self._fail(f"the lease cannot be held: {about}", about)
-                return
-            if what == "begun":
-                self._start_lanes(about)
-            elif what == "over" and not self._lease_over():
-                return
-            elif what == "ended":
-                self._lane_ended(about, self._stop_timeout_s)
-                if about.state == "failed":
-                    self.failure = about.failure
-                    return
-                if self._is_the_end():
-                    return
+            self._do_next(LOOK_S)
 
-    def _lane_ended(self, worker: Worker, seconds: float) -> None:
-        worker.join(seconds)  # short: the thread sent this as its last action
+    def _do_next(self, seconds: float) -> bool:
+        """Do what the inbox says next; wait for that at most *seconds*, and return whether there was something."""
+        try:
+            self._inbox.get(timeout=seconds)()
+        except Empty:
+            return False
+        except ServiceFailed as failure:
+            if not self._stopping:
+                raise
+            log.warning("%s; the service was being stopped", failure)
+        return True
+
+    def _lane_ended(self, worker: Worker) -> None:
+        worker.join(self._stop_timeout_s)  # short: the thread sent this as its last action
         if self._group_work is not None:
             self._group_work.ended(worker)
+        if not self._stopping:
+            self._done = self._is_the_end(worker)
 
     def _stand_by(self, lease: Lease) -> None:
         for worker in self._workers:
@@ -369,42 +317,53 @@ class Service:
         self._lease_keeper = LeaseKeeper(
             lease,
             self._clock,
-            begun=lambda term: self._inbox.put(("begun", term)),
-            over=lambda: self._inbox.put(("over", None)),
-            failed=lambda error: self._inbox.put(("failed", error)),
+            begun=lambda term: self._inbox.put(lambda: self._start_lanes(term)),
+            over=lambda: self._inbox.put(self._lease_over),
+            failed=lambda error: self._inbox.put(lambda: self._lease_failed(error)),
         )
         self._lease_keeper.start()
 
     def _start_lanes(self, term: Stop) -> None:
+        if self._stopping:
+            return
         self._term = term
         for worker in self._workers:
             if not worker.settled:
                 worker.start(term)
 
-    def _lease_over(self) -> bool:
-        """Wait for the lanes, then stand by again; return whether the service continues."""
+    def _lease_over(self) -> None:
+        """Wait for the lanes, then stand by again, unless the service ends."""
+        if self._stopping:
+            return
         left = self._await_lanes()
         if left and len(self._signals) < 2:
             # The lane may still act without the lease, which only the end of the process can prevent.
             self._fail(f"{_names(left)} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
-        if left or self._stopping or self._is_the_end():
-            return False
+        self._done = bool(left) or self._is_the_end()
+        if self._done or self._stopping:
+            return
         for worker in self._workers:
             worker.stand_by()
         if self._lease_keeper is not None:
             self._lease_keeper.resume()
-        return True
 
-    def _is_the_end(self) -> bool:
-        """Return whether the service ends: it gave up on a lane, or every lane has ended, and no other can come."""
-        if self._group_work is not None:
+    def _lease_failed(self, error: Exception) -> None:
+        if not self._stopping:
+            self._fail(f"the lease cannot be held: {error}", error)
+
+    def _is_the_end(self, ended: Worker | None = None) -> bool:
+        """Return whether the service ends: it gave up on a lane, or every lane has ended, and no other can come.
+
+        *ended*: a lane that has ended now, which may be one of a group.
+        """
+        failed = [worker for worker in (ended, *self._fixed) if worker is not None and worker.state == "failed"]
+        if failed:
+            self.failure = failed[0].failure
+            return True
+        if self._group_work is not None or not all(worker.settled for worker in self._fixed):
             return False
-        for state in ("failed", "parked"):
-            given_up = [worker for worker in self._workers if worker.state == state]
-            if given_up and (state == "failed" or all(worker.settled for worker in self._workers)):
-                self.failure = given_up[0].failure
-                return True
-        return all(worker.settled for worker in self._workers)
+        self.failure = next((worker.failure for worker in self._fixed if worker.state == "parked"), None)
+        return True
 
     def _halted(self, number: int | None) -> None:
         self._stopping = True
@@ -428,26 +387,9 @@ class Service:
             left_s = deadline - self._real.monotonic()
             if left_s <= 0 or len(self._signals) > 1:
                 return alive
-            try:
-                what, about = self._inbox.get(timeout=min(left_s, LOOK_S))
-            except Empty:
-                continue
-            if what == "ended":
-                self._lane_ended(about, max(0.0, deadline - self._real.monotonic()))
-            else:
-                self._handle_late(what, about)
+            self._do_next(min(left_s, LOOK_S))
         self._deadline = None
         return []
-
-    def _handle_late(self, what: str, about: Any) -> None:
-        """Handle a message that came while the service stops."""
-        if what == "halt":
-            self._halted(about)
-        elif what == "call":
-            try:
-                about()
-            except ServiceFailed as failure:
-                log.warning("%s; the service was being stopped", failure)
 
     def _wind_down(self) -> None:
         self._stopping = True
@@ -476,13 +418,10 @@ class Service:
             self.exit_code = self._code(left)
         finally:
             self._supervised = False
-            self._status_watch.stop()
-            if self._letter_counts is not None:
-                self._letter_counts.stop()
-            with suppress(KeyError):  # another Service with the same names has removed the metrics
-                self._hide()
-            if self._endpoint is not None:
-                self._endpoint.close()
+            if self._group_work is not None:
+                with suppress(KeyError):  # another Service with the same names has removed the metrics
+                    self._group_work.hide()
+            self._shown.stop()
             self._ended.set()
 
     def _await(self, done: Callable[[float], bool], ends_at: float) -> None:
@@ -494,13 +433,8 @@ class Service:
         while len(self._signals) < 2 and (left_s := ends_at - self._real.monotonic()) > 0:
             if done(min(left_s, LOOK_S)):
                 return
-            with suppress(Empty):
-                while True:
-                    what, about = self._inbox.get_nowait()
-                    if what == "ended":
-                        self._lane_ended(about, 0.0)
-                    else:
-                        self._handle_late(what, about)
+            while self._do_next(0):
+                pass
 
     def _code(self, left: list[Worker]) -> int:
         if len(self._signals) > 1 and left:
@@ -514,7 +448,7 @@ class Service:
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port of the HTTP endpoint; None before the service starts and without a port."""
-        return None if self._endpoint is None else self._endpoint.address
+        return self._shown.address
 
     def facts(self) -> health.Facts:
         """Return the current state of the service. Sends no queries. Any thread."""
@@ -522,7 +456,7 @@ class Service:
         return health.Facts(
             supervised=self._supervised,
             stopping=self._stopping,
-            lanes=tuple(worker.facts(self._letters_of(worker)) for worker in self._workers),
+            lanes=tuple(worker.facts(self._shown.letters_of(worker)) for worker in self._workers),
             lease=None if self._lease is None else self._lease.name,
             held=None if self._lease is None else self._lease.held(),
             epoch=0 if self._lease is None else self._lease.epoch,
@@ -534,43 +468,13 @@ class Service:
             supervisor_age_s=self._real.monotonic() - self._looked_at,
         )
 
-    def _letters_of(self, worker: Worker) -> int | None:
-        return None if self._letter_counts is None else self._letter_counts.of(worker.spec.whole)
-
     def alive(self) -> dict[str, Any]:
         """Return what ``/healthz`` shows: ``status`` is "failed" if only a new process would help."""
-        facts = self.facts()
-        return health.report(facts, health.alive(facts, self._limits))
+        return self._shown.alive()
 
     def ready(self) -> dict[str, Any]:
         """Return what ``/readyz`` shows: ``status`` is "ok" while somebody reads all that this service should read."""
-        return self._readiness.body()
-
-    def _healthz(self, headers: Mapping[str, str]) -> Answer:
-        body = self.alive()
-        return json_answer(200 if body["status"] == "ok" else 503, body)
-
-    def _show(self) -> None:
-        """Register the metrics of states, which are computed when they are read."""
-        self._meters.show_ready(self._readiness.holds)
-        for worker in self._fixed:
-            worker.show(self._meters)
-        if self._group_work is not None:
-            self._group_work.show()
-        if self._lease is not None:
-            lease = self._lease
-            self._meters.lease_held.labels(lease.name).set_function(lambda: float(lease.held()))
-            self._meters.lease_epoch.labels(lease.name).set_function(lambda: float(lease.epoch))
-
-    def _hide(self) -> None:
-        self._meters.hide_ready(self._readiness.holds)
-        for worker in self._workers:
-            worker.hide(self._meters)
-        if self._group_work is not None:
-            self._group_work.hide()
-        if self._lease is not None:
-            self._meters.lease_held.remove(self._lease.name)
-            self._meters.lease_epoch.remove(self._lease.name)
+        return self._shown.ready()
 
 
 def _checked(specs: Iterable[Spec | Iterable[Spec]], *, needed: bool) -> tuple[Spec, ...]:

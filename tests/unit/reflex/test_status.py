@@ -363,10 +363,10 @@ def test_what_a_consumer_raises_is_not_shown(kind: type[BaseException]) -> None:
     service.start()
     assert raised.wait(60)  # a stop may come before the first event
     if kind is ValueError:
-        eventually(lambda: service._status_watch._document()["lanes"][0]["state"] == "parked", 60)
+        eventually(lambda: service._shown.watch._document()["lanes"][0]["state"] == "parked", 60)
     service.stop()
     service.wait()
-    shown = json.dumps([service._status_watch._document(), service.ready(), service.alive()])
+    shown = json.dumps([service._shown.watch._document(), service.ready(), service.alive()])
     assert SECRET not in shown
     assert kind.__name__ in shown
 
