@@ -107,7 +107,9 @@ class Service:
     ) -> None:
         if group is not None and lease is not None:
             raise ConfigError("Service: group= and lease= exclude each other; a member of a group needs no lease")
-        chosen = _checked(specs, needed=group is None and unread is None)
+        chosen = flat_specs(specs)
+        if chosen or (group is None and unread is None):
+            checked_specs("Service", chosen)
         for name, span in (
             ("stop_timeout", stop_timeout),
             ("stuck_after", stuck_after),
@@ -338,7 +340,8 @@ class Service:
         left = self._await_lanes()
         if left and len(self._signals) < 2:
             # The lane may still act without the lease, which only the end of the process can prevent.
-            self._fail(f"{_names(left)} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
+            names = ", ".join(f'lane "{worker.name}"' for worker in left)
+            self._fail(f"{names} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
         self._done = bool(left) or self._is_the_end()
         if self._done or self._stopping:
             return
@@ -477,13 +480,6 @@ class Service:
         return self._shown.ready()
 
 
-def _checked(specs: Iterable[Spec | Iterable[Spec]], *, needed: bool) -> tuple[Spec, ...]:
-    chosen = flat_specs(specs)
-    if chosen or needed:
-        checked_specs("Service", chosen)
-    return chosen
-
-
 def _policies(
     restarts: Restarts | Mapping[str, Restarts] | None, specs: tuple[Spec, ...] | None
 ) -> Callable[[Spec], Restarts]:
@@ -499,7 +495,3 @@ def _policies(
         return by_name.get(spec.name) or by_name.get(spec.whole) or Restarts()
 
     return policy_of
-
-
-def _names(workers: list[Worker]) -> str:
-    return ", ".join(f'lane "{worker.name}"' for worker in workers)
