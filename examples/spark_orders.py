@@ -15,7 +15,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ import attrs
 import rscylla
 from cursorstore import ScyllaCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
-from rscylla.spark import ParquetTable, check_spark, local_spark, spark_errors, windows
+from rscylla.spark import ParquetTable, ensure_java, register, spark_errors, windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,11 +68,11 @@ def keep_table(events: int, seed: int | None, stop: rscylla.Stop, *, as_json: bo
     """Write, follow, and compare; return whether the tables are equal.
 
     Raises:
-        ConfigError: pyspark or Java is missing.
+        ConfigError: Java is missing.
         Stopped: a signal arrived.
         RscyllaError: it took too long, or Spark failed.
     """
-    check_spark()
+    ensure_java()
     seed = random.SystemRandom().getrandbits(31) if seed is None else seed
     progress = Progress(events)
     with EmbeddedScyllaProcess(seed=seed) as scylla:
@@ -81,6 +82,22 @@ def keep_table(events: int, seed: int | None, stop: rscylla.Stop, *, as_json: bo
 
 
 # ---------------------------------------------------------------- the work
+
+
+@contextmanager
+def local_spark() -> Iterator[SparkSession]:
+    """Start Spark in this process, on loopback, without its web page and messages; stop it at the end of the block."""
+    from pyspark.sql import SparkSession
+
+    loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"}
+    spark = SparkSession.builder.master("local[2]").appName("orders").config(map=loopback | quiet).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        register(spark)  # Spark does not find it in an editable install
+        yield spark
+    finally:
+        spark.stop()
 
 
 class _Work:
@@ -104,7 +121,7 @@ class _Work:
                 session.execute(cql)
             with (
                 spark_errors(),
-                local_spark("orders") as spark,
+                local_spark() as spark,
                 tempfile.TemporaryDirectory(prefix="orders-") as directory,
             ):
                 writer = threading.Thread(target=self._write, args=(session,), name="writer", daemon=True)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 import rscylla
 from cursorstore import ScyllaCursorStore
-from rscylla.spark import ParquetTable, local_spark, windows
+from rscylla.spark import ParquetTable, ensure_java, register, windows
 
 TABLE = (
     "CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, status text, amount int, items map<text, int>) "
@@ -178,12 +178,17 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=600, help="how many orders the embedded server has")
     args = parser.parse_args()
     lag = rscylla.StreamLag(seconds=30)
-    with local_spark("orders") as spark:
-        with embedded_shop(args.orders) if args.embedded else cluster(args.host) as session:
-            done = pipeline(spark, session, args.out, lag)
-        picture(spark, args.out)
-        now = ParquetTable(spark, str(args.out / "orders")).rows()
-        sys.stdout.write(f"{done} windows, {now.count()} orders now, see {args.out / 'orders.png'}\n")
+    ensure_java()
+    builder = SparkSession.builder.master("local[2]").appName("orders").config("spark.sql.shuffle.partitions", "2")
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    register(spark)  # Spark does not find the source in an editable install
+    with embedded_shop(args.orders) if args.embedded else cluster(args.host) as session:
+        done = pipeline(spark, session, args.out, lag)
+    picture(spark, args.out)
+    now = ParquetTable(spark, str(args.out / "orders")).rows()
+    sys.stdout.write(f"{done} windows, {now.count()} orders now, see {args.out / 'orders.png'}\n")
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -11,35 +11,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cdc import PlannedWindow as PlannedWindow
-    from .loops.follow import checkpoint_cursor as checkpoint_cursor
-    from .loops.follow import follow as follow
-    from .loops.follow_tables import QueryStream as QueryStream
-    from .loops.follow_tables import follow_tables as follow_tables
-    from .loops.windows import Windows as Windows
-    from .loops.windows import windows as windows
-    from .pipeline.history import history as history
-    from .pipeline.latest import latest as latest
-    from .pipeline.snapshots import Snapshot as Snapshot
-    from .pipeline.snapshots import snapshot as snapshot
-    from .session.bars import JobProgress as JobProgress
-    from .session.bars import spark_progress as spark_progress
-    from .session.failures import spark_errors as spark_errors
-    from .session.formats import format_settings as format_settings
-    from .session.formats import with_format as with_format
-    from .session.formats import with_kafka as with_kafka
-    from .session.java import ensure_java as ensure_java
-    from .session.local import check_spark as check_spark
-    from .session.local import local_spark as local_spark
-    from .session.metrics import QueryMetrics as QueryMetrics
-    from .sinks.commits import TableVersion as TableVersion
-    from .sinks.merge import MergeTable as MergeTable
-    from .sinks.parquet import ParquetTable as ParquetTable
-    from .sinks.scylla import ScyllaTable as ScyllaTable
-    from .sinks.sink import Sink as Sink
-    from .sinks.sink import apply_changes as apply_changes
-    from .source.source import ScyllaCdcDataSource as ScyllaCdcDataSource
-    from .source.source import register as register
+    from ..cdc import PlannedWindow
+    from .loops.follow import checkpoint_cursor, follow
+    from .loops.follow_tables import QueryStream, follow_tables
+    from .loops.windows import Windows, windows
+    from .pipeline.history import history
+    from .pipeline.latest import latest
+    from .pipeline.snapshots import Snapshot, snapshot
+    from .session.bars import JobProgress, spark_progress
+    from .session.failures import spark_errors
+    from .session.formats import format_settings, with_format, with_kafka
+    from .session.java import ensure_java
+    from .session.metrics import QueryMetrics
+    from .sinks.commits import TableVersion
+    from .sinks.merge import MergeTable
+    from .sinks.parquet import ParquetTable
+    from .sinks.scylla import ScyllaTable
+    from .sinks.sink import Sink, apply_changes
+    from .source.source import ScyllaCdcDataSource, register
 
 __all__ = [
     "JobProgress",
@@ -55,7 +44,6 @@ __all__ = [
     "TableVersion",
     "Windows",
     "apply_changes",
-    "check_spark",
     "checkpoint_cursor",
     "ensure_java",
     "follow",
@@ -63,7 +51,6 @@ __all__ = [
     "format_settings",
     "history",
     "latest",
-    "local_spark",
     "register",
     "snapshot",
     "spark_errors",
@@ -73,37 +60,27 @@ __all__ = [
     "with_kafka",
 ]
 
-_HOMES = {
-    "JobProgress": ".session.bars",
-    "MergeTable": ".sinks.merge",
-    "ParquetTable": ".sinks.parquet",
-    "QueryMetrics": ".session.metrics",
-    "QueryStream": ".loops.follow_tables",
-    "TableVersion": ".sinks.commits",
-    "ScyllaCdcDataSource": ".source.source",
-    "ScyllaTable": ".sinks.scylla",
-    "Sink": ".sinks.sink",
-    "Snapshot": ".pipeline.snapshots",
-    "PlannedWindow": "..cdc.planned",
-    "Windows": ".loops.windows",
-    "check_spark": ".session.local",
-    "apply_changes": ".sinks.sink",
-    "checkpoint_cursor": ".loops.follow",
-    "ensure_java": ".session.java",
-    "follow": ".loops.follow",
-    "follow_tables": ".loops.follow_tables",
-    "format_settings": ".session.formats",
-    "history": ".pipeline.history",
-    "local_spark": ".session.local",
-    "latest": ".pipeline.latest",
-    "register": ".source.source",
-    "snapshot": ".pipeline.snapshots",
-    "spark_errors": ".session.failures",
-    "spark_progress": ".session.bars",
-    "windows": ".loops.windows",
-    "with_format": ".session.formats",
-    "with_kafka": ".session.formats",
+_NAMES = {
+    "..cdc": ("PlannedWindow",),
+    ".loops.follow": ("checkpoint_cursor", "follow"),
+    ".loops.follow_tables": ("QueryStream", "follow_tables"),
+    ".loops.windows": ("Windows", "windows"),
+    ".pipeline.history": ("history",),
+    ".pipeline.latest": ("latest",),
+    ".pipeline.snapshots": ("Snapshot", "snapshot"),
+    ".session.bars": ("JobProgress", "spark_progress"),
+    ".session.failures": ("spark_errors",),
+    ".session.formats": ("format_settings", "with_format", "with_kafka"),
+    ".session.java": ("ensure_java",),
+    ".session.metrics": ("QueryMetrics",),
+    ".sinks.commits": ("TableVersion",),
+    ".sinks.merge": ("MergeTable",),
+    ".sinks.parquet": ("ParquetTable",),
+    ".sinks.scylla": ("ScyllaTable",),
+    ".sinks.sink": ("Sink", "apply_changes"),
+    ".source.source": ("ScyllaCdcDataSource", "register"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rscylla
-from rscylla.spark import ParquetTable, check_spark
+from rscylla.spark import ParquetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +60,3 @@ def test_the_orders_end_with_the_same_table_on_both_sides(tmp_path: Path) -> Non
     assert (verdict["nodes"], verdict["generations"]) == (2, 2)
     assert verdict["rows"] > 0
     assert all("progress" in json.loads(line) for line in done.stdout.splitlines()[:-1])
-
-
-def test_spark_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(rscylla.ConfigError, match=r"Spark needs the package pyarrow: pip install 'rscylla\[spark\]'"):
-        check_spark()
