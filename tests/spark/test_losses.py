@@ -35,8 +35,6 @@ from rscylla.spark.source import planning, reading
 from rscylla.spark.source.source import StreamReader
 from rscylla.spark.source.versions import ReadMaxFiles
 
-pytestmark = pytest.mark.every_pyspark
-
 
 def test_a_first_batch_that_failed_until_its_rows_expired_is_empty_and_the_query_continues(world: World) -> None:
     start = "earliest"
@@ -825,7 +823,8 @@ class SlowQuery(Query):
         return any(start <= time_us < end and believed != ttl_us for start, end, believed in self.unsure)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.every_pyspark
+@pytest.mark.parametrize(("seed", "world"), [(n, ("vnodes", "tablets")[n % 2]) for n in range(16)], indirect=["world"])
 def test_no_row_is_lost_without_an_error_and_no_error_is_false(world: World, seed: int) -> None:
     """Except where the schema does not show the TTL that rows had, and what is assumed of it is wrong."""
     dice = random.Random(seed)

@@ -63,8 +63,6 @@ from rscylla.spark.source.source import KeepingStreamReader, ScyllaCdcDataSource
 from rscylla.spark.source.versions import ReadMaxFiles, ReadMaxRows
 from rscylla.testing import ManualClock
 
-pytestmark = pytest.mark.every_pyspark
-
 
 @pytest.mark.parametrize("mode", ["log", "changes", "events"])
 @pytest.mark.parametrize("world", ["vnodes"], indirect=True)
@@ -130,6 +128,7 @@ print("pandas" in sys.modules)
 """
 
 
+@pytest.mark.every_pyspark
 def test_planning_and_the_mode_log_do_not_import_pandas() -> None:
     """It takes a new worker longer than all its other imports, and pyarrow does so by itself at many calls."""
     assert find_spec("pandas") is not None
@@ -207,6 +206,7 @@ def test_streams_that_were_announced_after_the_query_was_planned_are_read(world:
     assert len(rows_of(reader, reader.partitions(start, end))) == 5
 
 
+@pytest.mark.every_pyspark
 def test_a_query_on_pyspark_4_1_keeps_limits_and_its_position_over_restarts(world: World) -> None:
     world.write(60, every=timedelta(seconds=1))
     world.clock.advance(120)
@@ -228,6 +228,7 @@ def test_a_query_on_pyspark_4_1_keeps_limits_and_its_position_over_restarts(worl
     assert sequences(query.rows) == positions(world.events())
 
 
+@pytest.mark.every_pyspark
 def test_on_pyspark_4_1_the_first_batch_goes_to_the_head_and_later_ones_end_on_the_grid(world: World) -> None:
     world.write(5)
     world.clock.advance(123)
@@ -253,6 +254,7 @@ def test_on_pyspark_4_1_a_limit_is_answered_with_what_it_does(
     assert "the query ends after a batch of that size; start it again for the rest" in caplog.text
 
 
+@pytest.mark.every_pyspark
 def test_a_query_on_pyspark_4_1_from_the_head_whose_first_batch_fails_begins_where_it_began(world: World) -> None:
     world.write(5)
     world.clock.advance(120)
@@ -267,6 +269,7 @@ def test_a_query_on_pyspark_4_1_from_the_head_whose_first_batch_fails_begins_whe
     assert len(query.rows) == 5
 
 
+@pytest.mark.every_pyspark
 @pytest.mark.parametrize("kind", [Query, QueryWithoutStarts])
 @pytest.mark.parametrize("seed", range(3))
 def test_each_change_once_whatever_the_batches_are(world: World, seed: int, kind: type[Query]) -> None:
@@ -322,6 +325,7 @@ def test_a_batch_has_at_most_the_rows_of_the_limit_and_most_have_nearly_as_many(
     assert len(sizes) <= 4 * world.written / most + 2
 
 
+@pytest.mark.every_pyspark
 @pytest.mark.parametrize("world", ["vnodes"], indirect=True)
 def test_of_two_limits_the_smaller_counts(world: World) -> None:
     world.write(100, every=timedelta(milliseconds=100))
@@ -506,6 +510,7 @@ def test_what_cannot_be_planned_is_an_error_of_the_batch_and_not_of_its_progress
         reader.partitions(start, end)
 
 
+@pytest.mark.every_pyspark
 def test_available_now_ends_where_the_head_was(world: World) -> None:
     reader = world.stream(maxWindowsPerTrigger=1, windowSpan="10s")
     world.write(40, every=timedelta(seconds=1))
@@ -1033,6 +1038,7 @@ def test_a_change_is_whole_however_small_the_pages_are(world: World) -> None:
         assert world.batch(parallelism=1, pageSize=size) == everything
 
 
+@pytest.mark.every_pyspark
 def test_a_schema_given_by_hand_may_leave_out_columns_but_not_change_them(world: World) -> None:
     world.write(3)
     world.clock.advance(60)
@@ -1083,6 +1089,7 @@ def numbers_table(world: World, name: str) -> None:
     )
 
 
+@pytest.mark.every_pyspark
 def test_varints_and_decimals_are_decimals_of_spark_on_request_and_can_be_written_again(world: World) -> None:
     for name in ("numbers", "copy"):
         numbers_table(world, name)
@@ -1144,6 +1151,7 @@ def test_a_number_that_does_not_fit_is_an_error_and_never_rounded(
     assert len(world.batch(table="numbers", mode="log")) == 2  # as text, everything is there
 
 
+@pytest.mark.every_pyspark
 def test_a_table_of_the_catalog_is_read_with_the_options_that_its_columns_carry(world: World) -> None:
     world.write(3)
     world.clock.advance(60)

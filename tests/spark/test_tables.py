@@ -168,40 +168,33 @@ def test_a_table_with_deletion_vectors_or_merge_on_read_is_the_base_table_after_
     on_read = ON_READ[table_format.name] | FORMAT_VERSIONS[table_format.name][0]
     rng = random.Random(0)
     h.create(session, vnodes)
-    made = {t: Follower(spark, session, vnodes, t) for t in h.TABLES}
-    tables = {
-        t: rs.MergeTable(spark, table_format.table(), using=table_format.name, properties=on_read) for t in h.TABLES
-    }
-    told: dict[str, list[tuple[str, Any]]] = {t: [] for t in h.TABLES}
+    made = Follower(spark, session, vnodes, "t")  # files of one or two rows, as the others have, are replaced whole
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name, properties=on_read)
+    told: list[tuple[str, Any]] = []
 
     def write_and_apply() -> None:
         times = itertools.count(rscylla.SystemClock().now_us(), 1)
         for cql in h.writes(rng, vnodes, 60, times):
             session.execute(cql)
         h.passed(next(times))
-        for name, table in tables.items():
-            window = made[name].apply(table)
-            want = made[name].rows()
-            assert h.rows_in(table.rows()) == want
-            told[name].append((window.end, want))
+        window, want = made.apply(table), made.rows()
+        assert h.rows_in(table.rows()) == want
+        told.append((window.end, want))
 
     for _ in range(3):
         write_and_apply()
-    # Files of one or two rows are replaced whole, so not each table has marks.
-    assert sum(marks(spark, tables["t"], table_format)) > 0, "rows were marked, or this test shows nothing"
-    for name, table in tables.items():
-        assert [v.cursor for v in table.versions()] == [c for c, _ in told[name]]
-        assert check_versions(table, told[name]) == 3
-        table.compact()
-        assert table.cursor == told[name][-1][0]
-        assert h.rows_in(table.rows()) == told[name][-1][1]
-        assert check_versions(table, told[name]) == 3, "a compaction keeps versions"
+    assert sum(marks(spark, table, table_format)) > 0, "rows were marked, or this test shows nothing"
+    assert [v.cursor for v in table.versions()] == [c for c, _ in told]
+    assert check_versions(table, told) == 3
+    table.compact()
+    assert table.cursor == told[-1][0]
+    assert h.rows_in(table.rows()) == told[-1][1]
+    assert check_versions(table, told) == 3, "a compaction keeps versions"
     write_and_apply()
-    for name, table in tables.items():
-        vacuum(spark, table)
-        assert table.cursor == told[name][-1][0]
-        assert h.rows_in(table.rows()) == told[name][-1][1]
-        assert check_versions(table, told[name]) < 4, "vacuum() removes what only earlier versions need"
+    vacuum(spark, table)
+    assert table.cursor == told[-1][0]
+    assert h.rows_in(table.rows()) == told[-1][1]
+    assert check_versions(table, told) < 4, "vacuum() removes what only earlier versions need"
     write_and_apply()
 
 
@@ -235,11 +228,10 @@ def test_a_window_without_changes_makes_no_merge_whatever_the_keys_are(
     assert h.rows_in(table.rows()) == made.rows()
 
 
+@pytest.mark.parametrize("table_format", ["delta"], indirect=True)
 def test_a_table_whose_first_run_was_killed_after_it_was_created_is_clustered(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if table_format.name != "delta":
-        pytest.skip("tables of Iceberg are partitioned when they are created")
     made, table = small(spark, session, vnodes, table_format)
     made.write(*insert(range(3), 1))
 
@@ -325,12 +317,11 @@ def test_a_format_of_files_alone_is_refused_at_once(spark: SparkSession, using: 
         rs.MergeTable(spark, "t", using=using)
 
 
+@pytest.mark.parametrize("table_format", ["delta"], indirect=True)
 def test_a_table_of_delta_without_a_name_is_found_again_in_any_directory(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, tmp_path: Path
 ) -> None:
     """A second database at the same place stands for the next application, which has lost the names of tables."""
-    if table_format.name == "iceberg":
-        pytest.skip("tables of Iceberg are found by name")
     made, _ = small(spark, session, vnodes, table_format)
     names = f"{vnodes}_a", f"{vnodes}_b"
     for v, name in enumerate(names):
@@ -341,9 +332,8 @@ def test_a_table_of_delta_without_a_name_is_found_again_in_any_directory(
         assert values(table.rows()) == {n: n for n in range(v + 1)}
 
 
-@pytest.mark.parametrize("place", ["current", "whole"])
 def test_a_table_has_one_name_however_it_is_written(
-    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, place: str
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
     session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
     made = Follower(spark, session, vnodes, "t")
@@ -352,12 +342,9 @@ def test_a_table_has_one_name_however_it_is_written(
     else:
         database, own = f"{table_format.catalog}.{vnodes}_X", "Orders"
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
-    name = f"{database}.{own}"
-    if place == "current":
-        spark.sql(f"USE {database}")
-        name = own
+    spark.sql(f"USE {database}")
     try:
-        table = rs.MergeTable(spark, name, using=table_format.name)
+        table = rs.MergeTable(spark, own, using=table_format.name)
     finally:
         spark.sql("USE spark_catalog.default")
     for v in (1, 2):
@@ -477,9 +464,8 @@ def restore_to(spark: SparkSession, name: str, at: datetime, table_format: Table
         spark.sql(f"CALL {table_format.catalog}.system.rollback_to_timestamp('{of_table}', {time})")
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
 def test_a_table_that_was_restored_to_a_time_has_the_cursor_of_its_rows(
-    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat, zone: str
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
     """Whatever the time zone of the session that reads the history, which has the time without a zone."""
     made, table = small(spark, session, vnodes, table_format)
@@ -490,10 +476,11 @@ def test_a_table_that_was_restored_to_a_time_has_the_cursor_of_its_rows(
     at = table.versions()[1].committed_at + timedelta(milliseconds=1)
     restore_to(spark, table.name, at, table_format)
     assert values(table.rows()) == dict.fromkeys(range(3), 2)
-    spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        assert table.cursor == ends[1].end
-        assert [v.cursor for v in table.versions()] == [ends[0].end, ends[1].end]
+        for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            assert table.cursor == ends[1].end
+            assert [v.cursor for v in table.versions()] == [ends[0].end, ends[1].end]
         made.store = MemoryCursorStore(cursors={"lake": table.cursor})
         made.apply(table)
     finally:
@@ -501,11 +488,10 @@ def test_a_table_that_was_restored_to_a_time_has_the_cursor_of_its_rows(
     assert values(table.rows()) == dict.fromkeys(range(3), 3)
 
 
+@pytest.mark.parametrize("table_format", ["delta"], indirect=True)
 def test_a_table_of_deletion_vectors_is_restored_to_a_version_only(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
-    if table_format.name == "iceberg":
-        pytest.skip("a snapshot of Iceberg names its parent, whatever marks its rows")
     made, table = small(spark, session, vnodes, table_format, properties=ON_READ["delta"])
     for v in (1, 2):
         made.write(*insert(range(3), v))
@@ -515,11 +501,10 @@ def test_a_table_of_deletion_vectors_is_restored_to_a_version_only(
         _ = table.cursor
 
 
+@pytest.mark.parametrize("table_format", ["delta"], indirect=True)
 def test_windows_after_a_restore_that_cannot_be_told_any_more_are_versions(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
-    if table_format.name == "iceberg":
-        pytest.skip("a snapshot of Iceberg names its parent, whatever marks its rows")
     made, table = small(spark, session, vnodes, table_format)
     for v in (1, 2):
         made.write(*insert(range(3), v))
@@ -627,6 +612,7 @@ def test_a_vacuum_keeps_files_as_long_as_it_is_told_to(
     assert values(table.rows(version=table.versions()[0].version)) == dict.fromkeys(range(3), 1)
 
 
+@pytest.mark.parametrize("table_format", ["delta"], indirect=True)
 def test_a_small_table_is_listed_in_few_tasks(
     spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
 ) -> None:
