@@ -98,7 +98,7 @@ def test_values_of_all_types_in_all_places_come_back_byte_by_byte(session: Any, 
     spark_types.create(session, "source", [table])
     spark_types.create(session, "copy", [table], cdc=False)
     start = rscylla.SystemClock().now_us()
-    for cql in spark_types.writes("source", start):
+    for cql in spark_types.writes("source", start, [table]):
         if f" source.{table} " in cql:
             session.execute(cql)
     h.passed(start + 1_000_000)

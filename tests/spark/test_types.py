@@ -81,12 +81,12 @@ def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 @pytest.fixture(scope="module")
 def written(session: Any) -> Iterator[tuple[str, int, int]]:
     """The tables of all types; the keyspace, and when the writes began and ended."""
-    keyspace = "spark_types"
+    keyspace, tables = "spark_types", dict.fromkeys((*spark_types.TABLES, *spark_types.OF_FORMATS))
     for name in (keyspace, f"{keyspace}_copy"):
         session.execute(f"CREATE KEYSPACE {name} WITH replication = {NETWORK}")
-        spark_types.create(session, name, cdc=name == keyspace)
+        spark_types.create(session, name, tables, cdc=name == keyspace)
     start = rscylla.SystemClock().now_us()
-    statements = list(spark_types.writes(keyspace, start))
+    statements = list(spark_types.writes(keyspace, start, tables))
     for cql in statements:
         session.execute(cql)
     end = start + 1_000 * (len(statements) + 1)
@@ -100,7 +100,7 @@ def test_every_type_is_written_in_every_place_of_the_tables_that_share_them() ->
     """Each place of each type is in one of the tables, and all that can be done to it is done there."""
     edits: Counter[tuple[str, str, int]] = Counter()
     tables: dict[tuple[str, str, int], set[str]] = defaultdict(set)
-    for cql in spark_types.writes("ks", 0):
+    for cql in spark_types.writes("ks", 0, spark_types.TABLES):
         if update := re.match(r"UPDATE ks\.([fl]\d) .* SET (.*) WHERE", cql):
             table, columns = update[1], re.findall(r"(?:^|, )([a-g])(\d+) = ", update[2])
         elif insert := re.match(r"INSERT INTO ks\.(f\d) \((.*?)\)", cql):
@@ -156,7 +156,7 @@ def test_each_operation_gives_the_base_table(
     changes.unpersist()
 
 
-@pytest.mark.parametrize("table", spark_types.TABLES)
+@pytest.mark.parametrize("table", spark_types.OF_FORMATS)
 def test_a_table_with_merge_is_the_base_table(
     spark: SparkSession,
     session: Any,

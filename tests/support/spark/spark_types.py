@@ -3,7 +3,7 @@
 ``k`` has the types in its partition key, ``c`` in its clustering key, ``r`` those that Spark can order in it, with
 deleted ranges; ``v`` as regular and static columns, and ``u`` as fields of UDTs. ``f0`` to ``f3`` have a quarter of the
 types each within frozen collections and tuples, and ``l0`` to ``l3`` within collections that can be edited: the plans
-of a table with all of them take Spark's optimizer minutes.
+of a table with all of them take Spark's optimizer minutes. ``fm`` and ``lm`` have all types, each in one of these ways.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ FROZEN = ("f0", "f1", "f2", "f3")
 LIVE = ("l0", "l1", "l2", "l3")
 
 TABLES = ("k", "c", "r", "v", *FROZEN, *LIVE, "u")
+
+OF_FORMATS = ("k", "c", "v", "fm", "lm", "u")
+"""The tables for what stores each type in its own way, and has the merge from elsewhere."""
 
 PLAIN: dict[str, tuple[str, str]] = {
     "ascii": ("'a'", "'zz'"),
@@ -57,7 +60,7 @@ ORDERED = tuple(t for t in PLAIN if t not in ("decimal", "inet", "varint"))
 """Types that Spark compares as CQL does."""
 
 
-def create(session: Any, keyspace: str, tables: Iterable[str] = TABLES, *, cdc: bool = True) -> None:
+def create(session: Any, keyspace: str, tables: Iterable[str], *, cdc: bool = True) -> None:
     """Create *tables* in *keyspace*, with CDC or, to be copied to, without."""
     keys = list(KEYS)
     fields = ", ".join(f"f{i} {t}" for i, t in enumerate(VALUES))
@@ -73,20 +76,19 @@ def create(session: Any, keyspace: str, tables: Iterable[str] = TABLES, *, cdc: 
     values = ", ".join(f"v{i} {t}, s{i} {t} static" for i, t in enumerate(VALUES))
     frozen = {
         table: ", ".join(
-            f"a{i} frozen<list<{t}>>, b{i} frozen<map<text, {t}>>, c{i} frozen<tuple<{t}, int>>"
-            + (f", d{i} frozen<set<{t}>>, e{i} frozen<map<{t}, int>>" if t in KEYS else "")
+            f"{form}{i} frozen<{_FROZEN_FORMS[form].format(t)}>"
             for i, t in _types_in(table)
+            for form in _forms(table, i, t, _FROZEN_FORMS)
         )
-        for table in FROZEN
+        for table in (*FROZEN, "fm")
     }
     live = {
         table: ", ".join(
-            f"a{i} list<{t}>, b{i} map<text, {t}>"
-            + (f", d{i} set<{t}>, g{i} set<{t}> static" if t in KEYS else "")
-            + (f", e{i} map<{t}, int>" if t in MAPPED else "")
+            f"{form}{i} {_LIVE_FORMS[form].format(t)}"
             for i, t in _types_in(table)
+            for form in _forms(table, i, t, _LIVE_FORMS)
         )
-        for table in LIVE
+        for table in (*LIVE, "lm")
     }
     udts = "u whole, f frozen<whole>, s whole static, l list<frozen<whole>>"
     rest = {
@@ -102,19 +104,34 @@ def create(session: Any, keyspace: str, tables: Iterable[str] = TABLES, *, cdc: 
         session.execute(f"CREATE TABLE {keyspace}.{name} {rest[name]} {log}")
 
 
+_FROZEN_FORMS = {"a": "list<{}>", "b": "map<text, {}>", "c": "tuple<{}, int>", "d": "set<{}>", "e": "map<{}, int>"}
+_LIVE_FORMS = {"a": "list<{}>", "b": "map<text, {}>", "d": "set<{}>", "e": "map<{}, int>", "g": "set<{}> static"}
+
+
 def _types_in(table: str) -> list[tuple[int, str]]:
-    """Return the types of a table that has a quarter of them, with their numbers."""
-    return list(enumerate(VALUES))[int(table[1:]) :: len(LIVE)]
+    """Return the types of a table, all or a quarter of them, with their numbers."""
+    types = list(enumerate(VALUES))
+    return types if table[1:] == "m" else types[int(table[1:]) :: len(LIVE)]
+
+
+def _forms(table: str, number: int, type_: str, forms: Iterable[str]) -> list[str]:
+    """Return those of *forms* in which *table* has a type: all that the type can be in, or one of them."""
+    in_maps = KEYS if table in (*FROZEN, "fm") else MAPPED
+    fitting = [f for f in forms if f in "abc" or type_ in (in_maps if f == "e" else KEYS)]
+    # Integers that Iceberg has no type of are elements of a list in ``fm``, and keys of a map in ``lm``.
+    return [fitting[(number + 3 * (table == "lm")) % len(fitting)]] if table[1:] == "m" else fitting
 
 
 def _order(directions: Iterable[str]) -> str:
     return f"CLUSTERING ORDER BY ({', '.join(f'k{i} {d}' for i, d in enumerate(directions))})"
 
 
-def writes(keyspace: str, start_us: int) -> Iterator[str]:
+def writes(keyspace: str, start_us: int, tables: Iterable[str]) -> Iterator[str]:
     """Yield statements with write times from *start_us* on, a millisecond apart, some of them with that of the last."""
-    at = start_us
+    at, of_tables = start_us, frozenset(tables)
     for table, statement in _statements():
+        if table not in of_tables:
+            continue
         if "?" in statement:
             at += 0 if statement.startswith("=") else 1_000
             cql = statement.removeprefix("=").replace("?", f"USING TIMESTAMP {at}")
@@ -127,8 +144,8 @@ def _statements() -> Iterator[tuple[str, str]]:
     yield from (("r", s) for s in _of_keys("r", "pk = 1", [PLAIN[t] for t in ORDERED], ""))
     yield from (("r", s) for s in _ranges())
     yield from (("v", s) for s in _of_values())
-    yield from ((table, s) for table in FROZEN for s in _of_frozen(table))
-    yield from ((table, s) for table in LIVE for s in _of_live(table))
+    yield from ((table, s) for table in (*FROZEN, "fm") for s in _of_frozen(table))
+    yield from ((table, s) for table in (*LIVE, "lm") for s in _of_live(table))
     yield from (("u", s) for s in _of_fields())
 
 
@@ -200,14 +217,17 @@ def _of_frozen(table: str) -> Iterator[str]:
         pairs: dict[str, str] = {}
         for i, name in _types_in(table):
             t = VALUES[name]
-            pairs[f"a{i}"] = f"[{t[which]}, {t[0]}]"
-            pairs[f"b{i}"] = f"{{'x': {t[which]}, 'y': {t[1]}}}"
-            pairs[f"c{i}"] = f"({t[which]}, null)"
-            if name in KEYS:
-                pairs[f"d{i}"] = f"{{{t[1]}, {t[which]}}}"
-                pairs[f"e{i}"] = f"{{{t[which]}: {which}}}"
+            made = {
+                "a": f"[{t[which]}, {t[0]}]",
+                "b": f"{{'x': {t[which]}, 'y': {t[1]}}}",
+                "c": f"({t[which]}, null)",
+                "d": f"{{{t[1]}, {t[which]}}}",
+                "e": f"{{{t[which]}: {which}}}",
+            }
+            pairs |= {f"{form}{i}": made[form] for form in _forms(table, i, name, _FROZEN_FORMS)}
         yield f"INSERT INTO {table}! (pk, {', '.join(pairs)}) VALUES ({pk}, {', '.join(pairs.values())}) ?"
-    yield f"UPDATE {table}! ? SET {', '.join(f'a{i} = null' for i, _ in _types_in(table) if i % 3 == 0)} WHERE pk = 1"
+    lists = [name for name in pairs if name[0] == "a" and int(name[1:]) % 3 == 0]
+    yield f"UPDATE {table}! ? SET {', '.join(f'{name} = null' for name in lists)} WHERE pk = 1"
 
 
 def _of_live(table: str) -> Iterator[str]:
@@ -215,12 +235,11 @@ def _of_live(table: str) -> Iterator[str]:
 
     def pairs(*forms: str) -> str:
         """Return the assignments for each type; those of sets and of keys of maps only for types that can be that."""
-        fitting = {"d": frozenset(KEYS), "g": frozenset(KEYS), "e": MAPPED}
         made = [
             form.format(i=i, a=VALUES[name][0], b=VALUES[name][1])
             for i, name in _types_in(table)
             for form in forms
-            if name in fitting.get(form[0], VALUES)
+            if form[0] in _forms(table, i, name, _LIVE_FORMS)
         ]
         return ", ".join(made) + " "
 
