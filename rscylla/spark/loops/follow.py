@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["check_text", "check_trigger", "checkpoint_cursor", "follow"]
+__all__ = ["check_arguments", "check_text", "checkpoint_cursor", "follow"]
 
 _TRIGGERS = ("availableNow", "once", "processingTime")
 """What ``foreachBatch`` and sources in Python can have."""
@@ -78,11 +78,7 @@ def follow(
             it was started again. With the option ``failOnSchemaChange=false``, the query goes on without new columns
             until it is started again, and the table never has what was written to them before.
     """
-    check_sink(sink)
-    check_trigger(trigger)
-    check_text("checkpoint=", checkpoint)
-    if name is not None:
-        check_text("name=", name)
+    check_arguments(sink, checkpoint, trigger, name)
     given = renamed(options)
     asked = Options.of(given)
     if asked.mode != "changes":
@@ -136,8 +132,12 @@ def checkpoint_cursor(spark: SparkSession, checkpoint: str) -> str:
         return str((last.end if last.is_done else last.start).cursor())
 
 
-def check_trigger(trigger: object) -> None:
-    """Raise ``ConfigError`` unless *trigger* is None, or a mapping with one trigger; Spark reads the intervals."""
+def check_arguments(sink: object, checkpoint: object, trigger: object, name: object) -> None:
+    """Raise ``ConfigError`` unless ``follow`` takes these arguments; the intervals of a trigger are read by Spark."""
+    check_sink(sink)
+    check_text("checkpoint=", checkpoint)
+    if name is not None:
+        check_text("name=", name)
     if trigger is None:
         return
     given = dict(trigger) if isinstance(trigger, Mapping) and trigger.keys() <= set(_TRIGGERS) else {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cursorstore import MemoryCursorStore
@@ -26,7 +27,7 @@ from ..sinks.sink import Sink, check_sink
 from ..source.offsets import Offset
 from ..source.optionnames import renamed
 from ..source.options import Options
-from .follow import check_text, check_trigger, follow
+from .follow import check_arguments, check_text, follow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,20 +60,14 @@ class QueryStream:
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        check_sink(sink)
-        check_trigger(trigger)
-        check_text("checkpoint=", checkpoint)
-        if name is not None:
-            check_text("name=", name)
-        self._spark = spark
+        check_arguments(sink, checkpoint, trigger, name)
+        self._follow = partial(follow, spark, sink=sink, checkpoint=checkpoint, trigger=trigger, name=name)
         self._options = renamed(options)
         asked = Options.of(self._options)
         self.source = f"{asked.keyspace}.{asked.table}"
         self.lag = StreamLag(timedelta(microseconds=asked.lag_us))
         self._sink = sink
-        self._checkpoint = checkpoint
-        self._trigger = trigger
-        self._name = name
+        self._ends = any((trigger or {}).get(kind) for kind in ("availableNow", "once"))
         self._query: StreamingQuery | None = None
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> _QueryClient:
@@ -82,11 +77,8 @@ class QueryStream:
         if self._query is not None:  # Spark may have given up waiting for its end, and its name would be in use
             with spark_errors():
                 self._query.stop()
-        self._query = follow(
-            self._spark, given, self._sink, checkpoint=self._checkpoint, trigger=self._trigger, name=self._name
-        )
-        ends = any((self._trigger or {}).get(name) for name in ("availableNow", "once"))
-        return _QueryClient(self._query, after, stop or Stop(), ends=ends)
+        self._query = self._follow(given)
+        return _QueryClient(self._query, after, stop or Stop(), ends=self._ends)
 
 
 class _QueryClient:

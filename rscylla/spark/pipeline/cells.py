@@ -60,6 +60,7 @@ __all__ = [
     "with_all_columns",
     "with_columns",
     "without",
+    "written_names",
 ]
 
 
@@ -170,13 +171,11 @@ def _since_dropped(column: ColumnShape) -> Iterator[tuple[str, Column]]:
     dropped_us = column.dropped_us
     if dropped_us is None:
         return
-    gone, elements = f"cdc$gone_{column.name}", f"cdc$elements_{column.name}"
-    if column.form in ("set", "map", "list"):
-        yield elements, F.filter(quoted(elements), lambda e: e["t"] > dropped_us)
-    else:
-        for name in cell_names(column):
-            if name != gone:
-                yield name, F.when(F.col(quoted(name))["t"] > dropped_us, F.col(quoted(name)))
+    for name in written_names(column):
+        if column.form in ("set", "map", "list"):
+            yield name, F.filter(quoted(name), lambda e: e["t"] > dropped_us)
+        else:
+            yield name, F.when(F.col(quoted(name))["t"] > dropped_us, F.col(quoted(name)))
 
 
 def without(shape: Shape, names: Collection[str]) -> Shape:
@@ -198,12 +197,16 @@ def left_out_of(cells: DataFrame) -> frozenset[str]:
 
 
 def cell_names(column: ColumnShape) -> list[str]:
-    """Return the columns that hold the cells of *column* in a frame of cells."""
-    if column.form == "value":
-        return [f"cdc$cell_{column.name}"]
+    """Return the columns that hold the cells of *column* in a frame of cells, and when all of it was deleted."""
+    gone = [] if column.form == "value" else [f"cdc$gone_{column.name}"]
+    return gone + written_names(column)
+
+
+def written_names(column: ColumnShape) -> list[str]:
+    """Return those of ``cell_names`` that hold what was written."""
     if column.form == "udt":
-        return [f"cdc$gone_{column.name}", *(alias for _, _, alias in udt_fields(column))]
-    return [f"cdc$gone_{column.name}", f"cdc$elements_{column.name}"]
+        return [alias for _, _, alias in udt_fields(column)]
+    return [f"cdc$cell_{column.name}" if column.form == "value" else f"cdc$elements_{column.name}"]
 
 
 # ---------------------------------------------------------------- changes to cells

@@ -28,7 +28,7 @@ from .cells import (
 )
 from .order import clustering_order, differs, one_zero
 
-__all__ = ["latest", "live_rows", "row_values", "with_liveness", "with_partition"]
+__all__ = ["latest", "live_rows", "row_values", "unexpired", "with_liveness", "with_partition"]
 
 NEVER = -(2**63)
 
@@ -179,7 +179,7 @@ def row_values(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
         c.name: _value(c, F.col("cdc$partition_deleted") if c in statics else covered, second) for c in shape.values
     }
     marker = F.col("cdc$marker")
-    inserted = F.coalesce((marker["t"] > covered) & _unexpired(marker, second), F.lit(False))
+    inserted = F.coalesce((marker["t"] > covered) & unexpired(marker, second), F.lit(False))
     lives = (found[c.name][1] for c in shape.values if c not in statics)
     live = reduce(lambda a, b: a | b, lives, inserted)
     return cells.withColumns({**{name: value for name, (value, _) in found.items()}, "cdc$live": live})
@@ -190,7 +190,7 @@ def _value(column: ColumnShape, covered: Column, second: Column) -> tuple[Column
     name = column.name
 
     def counts(cell: Column, floor: Column) -> Column:
-        return F.coalesce((cell["t"] > floor) & ~cell["dead"] & _unexpired(cell, second), F.lit(False))
+        return F.coalesce((cell["t"] > floor) & ~cell["dead"] & unexpired(cell, second), F.lit(False))
 
     if column.form == "value":
         cell = F.col(quoted(f"cdc$cell_{name}"))
@@ -229,5 +229,6 @@ def _one_zero(elements: Column, column: ColumnShape) -> Column:
     return F.transform(F.array(F.array_sort(F.transform(elements, numbered))), last_of_each)[0]
 
 
-def _unexpired(cell: Column, second: Column) -> Column:
+def unexpired(cell: Column, second: Column) -> Column:
+    """Whether the *cell*, or row marker, has no TTL that has ended by *second*."""
     return F.coalesce(cell["expires"] > second, F.lit(True))

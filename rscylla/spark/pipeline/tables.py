@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -16,8 +15,8 @@ from ...cdc import PlannedWindow
 from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..source.shape import ColumnShape, Shape
-from .cells import cell_names, quoted, udt_fields, with_columns
-from .latest import NEVER, is_static, with_partition
+from .cells import quoted, with_columns, written_names
+from .latest import NEVER, is_static, unexpired, with_partition
 
 __all__ = ["changes_after", "check_begins", "check_same_log", "purged", "shape_json", "shape_of"]
 
@@ -136,11 +135,11 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
     frame = with_partition(cells, shape)
     covered = F.col("cdc$covered")
 
-    def alive(cell: Column, floor: Column) -> Column:
-        return (cell["t"] > floor) & F.coalesce(cell["expires"] > second, F.lit(True))
+    def alive(floor: Column, cell: Column) -> Column:
+        return (cell["t"] > floor) & unexpired(cell, second) & ~cell["dead"]
 
     marker = F.col("cdc$marker")
-    kept = {"cdc$marker": F.when(alive(marker, covered), marker)}
+    kept = {"cdc$marker": F.when((marker["t"] > covered) & unexpired(marker, second), marker)}
     no_time = F.lit(None).cast("bigint")
     done = {"cdc$row_deleted": no_time, "cdc$partition_deleted": no_time}
     done["cdc$ranges"] = F.lit(None).cast(cells.schema["cdc$ranges"].dataType)
@@ -152,24 +151,15 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
             gone = f"cdc$gone_{column.name}"
             done[gone] = no_time
             floor = F.greatest(floor, F.coalesce(quoted(gone), F.lit(NEVER)))
-        if column.form in ("value", "udt"):
-            for name in cell_names(column)[-len(_fields(column)) :]:
-                cell = F.col(quoted(name))
-                kept[name] = F.when(here & alive(cell, floor) & ~cell["dead"], cell)
-        else:
-            name = f"cdc$elements_{column.name}"
-            elements = F.filter(quoted(name), _living(alive, floor))
-            kept[name] = F.when(here & (F.size(elements) > 0), elements)
+        for name in written_names(column):
+            cell = F.col(quoted(name))
+            if column.form in ("value", "udt"):
+                kept[name] = F.when(here & alive(floor, cell), cell)
+            else:
+                elements = F.filter(cell, partial(alive, floor))
+                kept[name] = F.when(here & (F.size(elements) > 0), elements)
     # Not in one step: within a lambda, Spark resolves a name to the column that the same step creates.
     found = with_columns(with_columns(frame, kept), done)
     left = reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept))
     names = [F.col(quoted(n)) for n in cells.columns]
     return found.where(left).select(*names) if flag is None else found.select(*names, left.alias(flag))
-
-
-def _living(alive: Callable[[Column, Column], Column], floor: Column) -> Callable[[Column], Column]:
-    return lambda element: alive(element, floor) & ~element["dead"]
-
-
-def _fields(column: ColumnShape) -> list[Any]:
-    return [column] if column.form == "value" else udt_fields(column)

@@ -60,6 +60,9 @@ _DIRECTORIES = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """The setting of the tasks in which VACUUM lists directories: 10,000, unless it is set. A MergeTable has few."""
 
 
+_SAVED_US = 86_400_000_000
+"""How much older than the newest commit the cursor in the property may be; for tables whose history has expired."""
+
 _KEPT = timedelta(days=7)
 """The age of snapshots of Iceberg that a vacuum keeps, unless it is told."""
 
@@ -96,6 +99,12 @@ class State:
     @property
     def text(self) -> str:
         return json.dumps(attrs.asdict(self), separators=(",", ":"))
+
+    def outdates(self, stored: State | None) -> bool:
+        """Whether the property, which has *stored*, is to be set to this state."""
+        if stored is None or not stored.cursor or stored.shape != self.shape:
+            return True
+        return EventID.parse(self.cursor).exact_us - EventID.parse(stored.cursor).exact_us > _SAVED_US
 
     @classmethod
     def parse(cls, text: str | None) -> State | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 from ... import _timeuuid as tu
 from ...cdc import PlannedWindow
 from ...errors import ConfigError
-from ...event import EventID, cursor_key
+from ...event import cursor_key
 from ...options import aware_us
 from ..pipeline.cells import cells_of, quoted, with_all_columns, without
 from ..pipeline.files import Directory, has_files, path_of
@@ -81,6 +81,8 @@ _IN_BUCKETS = (IntegralType, StringType, DateType, TimestampType, DecimalType, B
 _FILES = frozenset(("avro", "csv", "json", "orc", "parquet", "text"))
 """Formats of Spark that are files alone."""
 
+_INSTEAD = "create it in Delta Lake or Iceberg (using=), or use a ParquetTable"
+
 _COUNTED = 100
 """The windows after which the files of the table are counted again."""
 
@@ -90,8 +92,6 @@ _SHAPE = "rscylla.shape."
 """Properties with the shapes that the base table has had; the rest of the name is made of the shape."""
 
 _SOURCE = "cdc_source"
-_SAVED = timedelta(days=1)
-"""How much older than the newest commit the cursor in the property may be; for tables whose history has expired."""
 
 
 def _listed(method: Callable[Concatenate[MergeTable, P], T]) -> Callable[Concatenate[MergeTable, P], T]:
@@ -99,7 +99,7 @@ def _listed(method: Callable[Concatenate[MergeTable, P], T]) -> Callable[Concate
 
     @wraps(method)
     def within(self: MergeTable, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._listing(self._spark):
+        with listing(self._spark, self._files):
             return method(self, *args, **kwargs)
 
     return within
@@ -133,8 +133,7 @@ class MergeTable:
             raise ConfigError("buckets= is for tables of Iceberg (using='iceberg'); Delta Lake clusters its tables")
         if (using or "").lower() in _FILES:
             raise ConfigError(
-                f"the table {name} does not support MERGE, because {using} is a format of files alone; create it in "
-                "Delta Lake or Iceberg (using=), or use a ParquetTable"
+                f"the table {name} does not support MERGE, because {using} is a format of files alone; {_INSTEAD}"
             )
         if buckets is not None and buckets < 1:
             raise ConfigError(f"buckets must be at least 1, not {buckets}")
@@ -143,7 +142,6 @@ class MergeTable:
         self._using = using
         self._buckets = buckets
         self._extra = dict(properties or {})
-        self._is_delta = (using or "").lower() == "delta"
         self._files: int | None = None
         self._windows = 0
 
@@ -240,11 +238,9 @@ class MergeTable:
             raise ConfigError(f"version= requires an int, the version of one of versions(), not {version!r}")
         if cursor is not None and not isinstance(cursor, str):
             raise ConfigError(f"cursor= requires a text, such as the end of a window, not {cursor!r}")
-        if not self._exists():
-            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
         if sum(given is not None for given in (cursor, version, as_of)) > 1:
             raise ConfigError("give one of cursor=, version=, and as_of=")
-        log = self._log()
+        log = self._needed()
         if cursor is None and version is None and as_of is None:
             frame, state = self._spark.table(self._name.sql), log.state()
             time_us = log.purged_us() if at is not None else 0
@@ -257,9 +253,7 @@ class MergeTable:
                 f"at= is before {tu.format_time(time_us)}, when the table {self._name} was committed without the "
                 "values that had expired; omit it, or give a later time"
             )
-        if state is None or not state.cursor:
-            raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
-        shape, _ = self._shape(log, state)
+        shape, _ = self._shape(log, self._filled(state))
         return live_rows(with_all_columns(as_wanted(frame, shape), shape), shape, second_of(at))
 
     @_listed
@@ -271,9 +265,7 @@ class MergeTable:
         Raises:
             ConfigError: the table does not exist, or its format keeps no versions.
         """
-        if not self._exists():
-            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
-        return self._log().versions()
+        return self._needed().versions()
 
     @_listed
     def compact(self) -> None:
@@ -305,9 +297,6 @@ class MergeTable:
         self._saved()[0].vacuum(keep)
 
     # ------------------------------------------------------------ the table
-
-    def _listing(self, session: SparkSession) -> AbstractContextManager[None]:
-        return listing(session, self._files) if self._is_delta else nullcontext()
 
     def _exists(self) -> bool:
         return bool(self._spark.catalog.tableExists(self._name.sql)) or self._is_named_again()
@@ -343,17 +332,22 @@ class MergeTable:
         has = found.get("rscylla.format", "")
         if self._using is not None and self._using.lower() != has:
             raise ConfigError(f"the table {self._name} exists with the format {has!r}; omit using={self._using!r}")
-        self._is_delta = has == "delta"
         return commit_log(self._spark, self._name, found)
+
+    def _needed(self) -> CommitLog:
+        if not self._exists():
+            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
+        return self._log()
+
+    def _filled(self, state: State | None) -> State:
+        if state is None or not state.cursor:
+            raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
+        return state
 
     def _saved(self) -> tuple[CommitLog, State]:
         """Return the log and the state, after the property has the state: what follows may end the history."""
-        if not self._exists():
-            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
-        log = self._log()
-        state = log.state()
-        if state is None or not state.cursor:
-            raise ConfigError(f"the table {self._name} has no rows yet; apply_changes adds them")
+        log = self._needed()
+        state = self._filled(log.state())
         if log.stored != state:
             self._set({STATE: to_property(state.text)}, log, state)
         return log, state
@@ -370,8 +364,7 @@ class MergeTable:
     def _version(self, log: CommitLog, cursor: str | None, as_of: datetime | None) -> TableVersion:
         versions = log.versions()
         if cursor is not None:
-            wanted = cursor_key(cursor)
-            found = [v for v in versions if cursor_key(v.cursor) == wanted]
+            found = [v for v in versions if cursor_key(v.cursor) == cursor_key(cursor)]
             said = "that cursor"
         else:
             assert as_of is not None
@@ -389,11 +382,11 @@ class MergeTable:
             raise ConfigError(
                 f"the table {self._name} does not exist; set the format for creating it, such as using='delta'"
             )
-        schema, using = table_schema(shape), self._using.lower()
-        if self._buckets is not None and not isinstance(shape.partition[0].type, _IN_BUCKETS):
+        schema, using, first = table_schema(shape), self._using.lower(), shape.partition[0]
+        if self._buckets is not None and not isinstance(first.type, _IN_BUCKETS):
             raise ConfigError(
-                f"buckets=: Iceberg has no buckets of {shape.partition[0].type.simpleString()}, the type of the "
-                f"partition key {shape.partition[0].name!r}; omit it"
+                f"buckets=: Iceberg has no buckets of {first.type.simpleString()}, the type of the partition key "
+                f"{first.name!r}; omit it"
             )
         properties = {"rscylla.version": VERSION, "rscylla.id": uuid4().hex, "rscylla.format": using}
         check_columns(self._spark, shape, using)
@@ -403,7 +396,7 @@ class MergeTable:
         for name, value in (self._extra | properties).items():
             writer = writer.tableProperty(name, value)
         if self._buckets is not None:
-            writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, parsed_again(shape.partition[0].name)))
+            writer = writer.partitionedBy(F.partitioning.bucket(self._buckets, parsed_again(first.name)))
         try:
             writer.create()
         except (PySparkException, Py4JError) as e:
@@ -460,7 +453,7 @@ class MergeTable:
             log.commit_state(state)
             log = self._log()
             found = log.state()
-        if found != state or is_old(log.stored, state):
+        if found != state or state.outdates(log.stored):
             self._set({STATE: to_property(state.text)}, log, state)
         if self._windows % _COUNTED == 0:
             self._files = log.files()
@@ -492,22 +485,11 @@ class MergeTable:
         try:
             with (
                 log.committing(source.sparkSession, state),
-                self._listing(source.sparkSession),
+                listing(source.sparkSession, self._files),
                 planned_quickly(source.sparkSession),
             ):
                 merge.merge()
         except PySparkException as e:
             if "MERGE INTO" not in str(e):
                 raise
-            raise ConfigError(
-                f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
-                "a ParquetTable"
-            ) from e
-
-
-def is_old(stored: State | None, state: State) -> bool:
-    """Whether the property with *stored* is to be set to *state*."""
-    if stored is None or not stored.cursor:
-        return True
-    ends = [EventID.parse(s.cursor).exact_us for s in (stored, state)]
-    return stored.shape != state.shape or ends[1] - ends[0] > _SAVED // timedelta(microseconds=1)
+            raise ConfigError(f"the table {self._name} does not support MERGE; {_INSTEAD}") from e
