@@ -50,12 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
-@pytest.fixture(params=["vnodes", "tablets"])
+@pytest.fixture
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A server on a driven clock, for readers that are called without Spark."""
     from sparkreader import world_of
 
-    with world_of(monkeypatch, tablets=request.param == "tablets") as world:
+    with world_of(monkeypatch, tablets=getattr(request, "param", "tablets") == "tablets") as world:
         yield world
 
 

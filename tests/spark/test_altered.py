@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from sparkreader import Query, World, planned, rows_of
+from sparkreader import OF_BOTH_KINDS, Query, World, planned, rows_of
 
 import rscylla
 from rscylla._timeuuid import format_time
@@ -66,6 +66,7 @@ def test_a_field_that_is_renamed_while_a_query_runs_ends_it(
     ("renames", "after"),
     [("ck TO cc", "(pk, cc, v) VALUES (1, 50, 5)"), ("pk TO p", "(p, ck, v) VALUES (1, 50, 5)")],
 )
+@OF_BOTH_KINDS
 def test_a_key_column_that_is_renamed_while_a_query_runs_ends_it(
     world: World, mode: str, renames: str, after: str
 ) -> None:
@@ -200,6 +201,7 @@ def go_off_and_on(world: World, again: str = "'enabled': true, 'ttl': 3600") -> 
 @pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe")
 @pytest.mark.parametrize("lag", ["0s", "30s"])
 @pytest.mark.parametrize("restarts", [True, False])
+@OF_BOTH_KINDS
 def test_a_query_does_not_pass_over_a_time_when_cdc_was_off(world: World, lag: str, restarts: bool) -> None:
     query = Query(world, world.stream(lag=lag, startingPosition=format_time(world.clock.now_us())))
     world.write(1)
@@ -225,6 +227,7 @@ def test_a_query_does_not_pass_over_a_time_when_cdc_was_off(world: World, lag: s
 
 @pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe")
 @pytest.mark.parametrize("lag", ["0s", "30s"])
+@OF_BOTH_KINDS
 def test_a_query_of_a_table_whose_cdc_is_off_ends_behind_what_was_logged(world: World, lag: str) -> None:
     query = Query(world, world.stream(lag=lag))
     world.write(1)
@@ -278,6 +281,7 @@ def test_what_else_is_altered_is_no_gap_of_a_query(world: World, what: str) -> N
     assert len(query.rows) == 2
 
 
+@OF_BOTH_KINDS
 def test_the_cursor_of_a_batch_says_that_cdc_was_on(world: World) -> None:
     stream = rscylla.NewStream(world.session, "ks", "t", clock=world.clock)
     cursor = stream.cursor_at()

@@ -13,6 +13,7 @@ import attrs
 import pytest
 from sparkreader import (
     ALL,
+    OF_BOTH_KINDS,
     Query,
     Row,
     World,
@@ -136,6 +137,7 @@ def test_a_time_whose_rows_have_expired_is_an_error_by_default(world: World) -> 
     assert len(rows_of(lenient, lenient.partitions(first, lenient.latestOffset(first, ALL)))) == 3
 
 
+@OF_BOTH_KINDS
 def test_nothing_is_lost_of_the_time_before_there_was_a_log(world: World) -> None:
     """Its generation is older, and the rows of that time would have expired."""
     world.clock.advance(3 * 3600)
@@ -213,6 +215,7 @@ def test_the_former_ttl_of_rows_after_a_start_is_assumed_to_be_that_of_now(
     assert "changes may be lost" in caplog.text, "of the 48 minutes before the table was altered"
 
 
+@OF_BOTH_KINDS
 def test_rows_that_outlive_the_assumed_ttl_are_read_if_losses_are_accepted(world: World) -> None:
     world.clock.advance(60)
     at = {"startingPosition": format_time(world.clock.now_us())}
@@ -230,6 +233,7 @@ def test_rows_that_outlive_the_assumed_ttl_are_read_if_losses_are_accepted(world
 
 
 @pytest.mark.parametrize("start", ["a time", "earliest"])
+@OF_BOTH_KINDS
 def test_a_former_ttl_is_remembered_over_restarts(world: World, start: str) -> None:
     """It was seen before the table was altered, or is assumed."""
     world.clock.advance(60)
@@ -354,6 +358,7 @@ def test_rows_that_live_by_the_fastest_clock_are_not_lost(
         rows_of(reader, partitions)
 
 
+@OF_BOTH_KINDS
 def test_another_start_does_not_change_what_a_planned_batch_assumes(world: World) -> None:
     world.clock.advance(60)
     old = format_time(world.clock.now_us() - 60_000_000)
@@ -370,6 +375,7 @@ def test_another_start_does_not_change_what_a_planned_batch_assumes(world: World
     assert all("assumed" not in json.loads(end) for end in query.ends)
 
 
+@OF_BOTH_KINDS
 def test_the_former_ttl_that_a_cursor_has_is_in_the_first_batch(world: World) -> None:
     log = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe()
     cursor = log.read_until(log.generations[-1], world.clock.now_us())
@@ -387,6 +393,7 @@ def test_the_former_ttl_that_a_cursor_has_is_in_the_first_batch(world: World) ->
 
 
 @pytest.mark.parametrize("how", ["batch", "stream", "earliest"])
+@OF_BOTH_KINDS
 def test_rows_without_a_ttl_are_never_lost(world: World, how: str) -> None:
     start = "earliest" if how == "earliest" else format_time(world.clock.now_us())
     alter(world, 0)

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 from sparkreader import (
     ALL,
+    OF_BOTH_KINDS,
     Query,
     QueryWithoutStarts,
     Row,
@@ -144,6 +145,7 @@ def test_planning_and_the_mode_log_do_not_import_pandas() -> None:
 
 
 @pytest.mark.parametrize("known", [0, 20])
+@OF_BOTH_KINDS
 def test_a_plan_does_not_grow_with_streams_and_generations_beyond_a_bound(
     world: World, monkeypatch: pytest.MonkeyPatch, known: int
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_share_has_each_stream_once_however_few_there_are(world: World) -> Non
 # ---------------------------------------------------------------- streaming
 
 
+@OF_BOTH_KINDS
 def test_streams_that_were_announced_after_the_query_was_planned_are_read(world: World) -> None:
     reader = world.stream(windowSpan="1s")
     start = reader.initialOffset()
@@ -207,6 +210,7 @@ def test_streams_that_were_announced_after_the_query_was_planned_are_read(world:
 
 
 @pytest.mark.every_pyspark
+@OF_BOTH_KINDS
 def test_a_query_on_pyspark_4_1_keeps_limits_and_its_position_over_restarts(world: World) -> None:
     world.write(60, every=timedelta(seconds=1))
     world.clock.advance(120)
@@ -229,6 +233,7 @@ def test_a_query_on_pyspark_4_1_keeps_limits_and_its_position_over_restarts(worl
 
 
 @pytest.mark.every_pyspark
+@OF_BOTH_KINDS
 def test_on_pyspark_4_1_the_first_batch_goes_to_the_head_and_later_ones_end_on_the_grid(world: World) -> None:
     world.write(5)
     world.clock.advance(123)
@@ -255,6 +260,7 @@ def test_on_pyspark_4_1_a_limit_is_answered_with_what_it_does(
 
 
 @pytest.mark.every_pyspark
+@OF_BOTH_KINDS
 def test_a_query_on_pyspark_4_1_from_the_head_whose_first_batch_fails_begins_where_it_began(world: World) -> None:
     world.write(5)
     world.clock.advance(120)
@@ -272,6 +278,7 @@ def test_a_query_on_pyspark_4_1_from_the_head_whose_first_batch_fails_begins_whe
 @pytest.mark.every_pyspark
 @pytest.mark.parametrize("kind", [Query, QueryWithoutStarts])
 @pytest.mark.parametrize("seed", range(3))
+@OF_BOTH_KINDS
 def test_each_change_once_whatever_the_batches_are(world: World, seed: int, kind: type[Query]) -> None:
     dice = random.Random(seed)
     query = kind(world, world.stream())
@@ -303,6 +310,7 @@ def test_each_change_once_whatever_the_batches_are(world: World, seed: int, kind
 
 
 @pytest.mark.parametrize("seed", range(4))
+@OF_BOTH_KINDS
 def test_a_batch_has_at_most_the_rows_of_the_limit_and_most_have_nearly_as_many(world: World, seed: int) -> None:
     dice = random.Random(seed)
     most = dice.choice([1, 30, 100])
@@ -385,6 +393,7 @@ def test_counting_reads_each_row_about_once(world: World, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("window", ["1ms", "10s"])
+@OF_BOTH_KINDS
 def test_latest_is_where_the_query_began_however_often_its_first_batch_fails(
     world: World, available_now: bool, window: str
 ) -> None:
@@ -412,6 +421,7 @@ def test_latest_is_where_the_query_began_however_often_its_first_batch_fails(
     assert len(query.rows) == 12
 
 
+@OF_BOTH_KINDS
 def test_a_first_batch_without_rows_keeps_the_row_to_start_behind(world: World) -> None:
     world.write(4)
     world.clock.advance(31)
@@ -434,6 +444,7 @@ def test_nothing_lies_between_the_end_of_the_first_batch_and_itself(world: World
     assert reader.partitions(end, end) == []
 
 
+@OF_BOTH_KINDS
 def test_a_new_start_or_span_between_failures_does_not_change_the_first_batch(world: World) -> None:
     world.write(5)
     world.clock.advance(60)
@@ -444,6 +455,7 @@ def test_a_new_start_or_span_between_failures_does_not_change_the_first_batch(wo
     assert sequences(query.rows) == positions(world.events())
 
 
+@OF_BOTH_KINDS
 def test_nothing_new_is_the_same_offset_and_asks_the_cluster_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,6 +475,7 @@ def test_nothing_new_is_the_same_offset_and_asks_the_cluster_nothing(
     assert reader.reportLatestOffset()["t"] == world.clock.now_us() - 30_000_000
 
 
+@OF_BOTH_KINDS
 def test_spark_is_shown_how_far_the_query_is_and_the_cluster_is_asked_nothing_for_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,6 +511,7 @@ def test_spark_is_shown_how_far_the_query_is_and_the_cluster_is_asked_nothing_fo
     assert asked == []
 
 
+@OF_BOTH_KINDS
 def test_what_cannot_be_planned_is_an_error_of_the_batch_and_not_of_its_progress(world: World) -> None:
     world.write(5)
     world.clock.advance(60)
@@ -511,6 +525,7 @@ def test_what_cannot_be_planned_is_an_error_of_the_batch_and_not_of_its_progress
 
 
 @pytest.mark.every_pyspark
+@OF_BOTH_KINDS
 def test_available_now_ends_where_the_head_was(world: World) -> None:
     reader = world.stream(maxWindowsPerTrigger=1, windowSpan="10s")
     world.write(40, every=timedelta(seconds=1))
@@ -586,6 +601,7 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
             Offset.of(wrong)
 
 
+@OF_BOTH_KINDS
 def test_a_log_that_was_created_again_is_noticed(world: World) -> None:
     reader = world.stream()
     at = reader.initialOffset()
@@ -612,6 +628,7 @@ GONE = [
 
 @pytest.mark.parametrize("mode", ["changes", "log"])
 @pytest.mark.parametrize(("statements", "error", "told"), GONE, ids=["table", "log"])
+@OF_BOTH_KINDS
 def test_a_log_that_is_dropped_before_its_rows_are_read_is_named(
     world: World, statements: list[str], error: type[rscylla.RscyllaError], told: str, mode: str
 ) -> None:
@@ -633,6 +650,7 @@ def test_a_log_that_is_dropped_before_its_rows_are_read_is_named(
 
 
 @pytest.mark.parametrize(("statements", "error", "told"), GONE, ids=["table", "log"])
+@OF_BOTH_KINDS
 def test_a_log_that_is_dropped_while_a_batch_is_planned_is_named(
     world: World, statements: list[str], error: type[rscylla.RscyllaError], told: str
 ) -> None:
@@ -657,6 +675,7 @@ def test_a_log_that_is_dropped_while_a_batch_is_planned_is_named(
 
 
 @pytest.mark.parametrize("mode", ["changes", "log"])
+@OF_BOTH_KINDS
 def test_a_log_that_is_created_again_between_plan_and_read_is_named(world: World, mode: str) -> None:
     world.write(20)
     world.clock.advance(100)
@@ -670,6 +689,7 @@ def test_a_log_that_is_created_again_between_plan_and_read_is_named(world: World
         rows_of(reader, partitions)
 
 
+@OF_BOTH_KINDS
 def test_a_log_that_was_created_again_is_named_if_a_query_of_it_is_refused(world: World) -> None:
     world.write(20)
     world.clock.advance(100)
@@ -701,6 +721,7 @@ def test_a_query_that_is_refused_although_the_log_is_there_fails_with_its_own_er
 
 
 @pytest.mark.parametrize("mode", ["changes", "events", "log"])
+@OF_BOTH_KINDS
 def test_the_cursor_of_a_service_is_continued_in_the_middle_of_a_window(world: World, mode: str) -> None:
     world.write(20)
     switch(world)
@@ -722,6 +743,7 @@ def _cks(rows: list[Row]) -> list[int]:
     return [row["ck"] if "ck" in row else json.loads(row["foreign_id"])["ck"] for row in rows]
 
 
+@OF_BOTH_KINDS
 def test_a_service_continues_at_an_offset_of_a_query(world: World) -> None:
     world.write(20)
     switch(world)
@@ -812,6 +834,7 @@ def test_a_batch_does_not_start_in_the_future(world: World, caplog: pytest.LogCa
         assert "option startingPosition is 20.000 s after the complete part of the log" in caplog.text
 
 
+@OF_BOTH_KINDS
 def test_partitions_are_disjoint_and_hold_everything(world: World) -> None:
     world.write(50, every=timedelta(milliseconds=100))
     switch(world)
@@ -877,6 +900,7 @@ def test_more_partitions_than_spark_can_plan_are_refused_with_the_options_that_w
 
 @pytest.mark.parametrize("length_us", [2, 1_001, 60_000_001])
 @pytest.mark.parametrize("more", [{}, {"windowSpan": "1h"}])
+@OF_BOTH_KINDS
 def test_few_streams_are_cut_by_time_so_that_no_executor_is_idle(
     world: World, length_us: int, more: dict[str, str]
 ) -> None:
@@ -1176,6 +1200,7 @@ def test_a_table_of_the_catalog_is_read_with_the_options_that_its_columns_carry(
     assert "scylla-cdc" not in world.source().schema().json()
 
 
+@OF_BOTH_KINDS
 def test_later_tasks_of_a_process_prepare_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A micro-batch has many small tasks, and a prepared statement belongs to the session, which they share."""
     world.write(5)
@@ -1212,6 +1237,7 @@ def test_a_table_of_nothing_but_its_key(world: World) -> None:
     assert (row["pk"], row["cdc_touched"]) == (7, [])
 
 
+@OF_BOTH_KINDS
 def test_the_initial_offset_of_a_cursor_is_the_cursor(world: World) -> None:
     world.write(3)
     world.clock.advance(60)

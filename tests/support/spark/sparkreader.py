@@ -25,6 +25,9 @@ from rscylla.testing import ManualClock
 ALL = ReadAllAvailable()
 NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 
+OF_BOTH_KINDS = pytest.mark.parametrize("world", ["vnodes", "tablets"], indirect=True)
+"""For tests in which streams come and go, or are counted; others have tablets."""
+
 Row = dict[str, Any]
 
 
