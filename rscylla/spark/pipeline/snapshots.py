@@ -227,21 +227,23 @@ class _RangeReader:
 def _cells(raw: DataFrame, shape: Shape) -> DataFrame:
     """Return rows with write times and TTLs as cells."""
     if not shape.clustering:
-        return raw.select(*_keys(shape.keys), _marker(shape.values), *_all_cells(shape.values))
+        return _with_cells(raw, shape.keys, shape.values, _marker(shape.values))
     regulars = shape.regulars
-    rows = raw.where(~is_static(shape)).select(*_keys(shape.keys), _marker(regulars), *_all_cells(regulars))
+    rows = _with_cells(raw.where(~is_static(shape)), shape.keys, regulars, _marker(regulars))
     if not shape.statics:
         return rows
     none = [F.lit(None).cast(c.type).alias(c.name) for c in shape.clustering]
     columns = raw.columns
     parts = grouped(raw, shape.partition, F.first(F.struct(*(F.col(quoted(n)) for n in columns))).alias("cdc$row"))
     parts = parts.select(*(F.col("cdc$row").getField(n).alias(n) for n in columns))
-    parts = parts.select(*_keys(shape.partition), *none, *_all_cells(shape.statics))
-    return rows.unionByName(parts, allowMissingColumns=True)
+    return rows.unionByName(_with_cells(parts, shape.partition, shape.statics, *none), allowMissingColumns=True)
 
 
-def _keys(columns: tuple[ColumnShape, ...]) -> list[Column]:
-    return [F.col(quoted(c.name)) for c in columns]
+def _with_cells(
+    frame: DataFrame, keys: Sequence[ColumnShape], columns: Sequence[ColumnShape], *more: Column
+) -> DataFrame:
+    cells = (cell for column in columns for cell in _column_cells(column))
+    return frame.select(*(F.col(quoted(c.name)) for c in keys), *more, *cells)
 
 
 def _marker(columns: tuple[ColumnShape, ...]) -> Column:
@@ -257,10 +259,6 @@ def _marker(columns: tuple[ColumnShape, ...]) -> Column:
 
 def _expires(name: str) -> Column:
     return F.col("cdc$read") + F.col(quoted(f"cdc$ttl_{name}"))
-
-
-def _all_cells(columns: tuple[ColumnShape, ...]) -> list[Column]:
-    return [cell for column in columns for cell in _column_cells(column)]
 
 
 def _column_cells(column: ColumnShape) -> list[Column]:

@@ -37,7 +37,8 @@ def changes_after(changes: DataFrame, window: PlannedWindow, cursor: str, known:
     if cursor_key(window.end) <= at.key:
         return None
     _check_same(known, Shape.of(changes), name)
-    if start.key > at.key and not _is_next_generation(start, at):
+    # They adjoin at the end of a generation, which is where the next one starts.
+    if start.key > at.key and (start.is_row or start.exact_us != at.exact_us):
         raise ConfigError(
             f"the table {name} ends at {tu.format_time(at.exact_us)}, but the window begins at "
             f"{tu.format_time(start.exact_us)}: apply the windows in between, or create the table again"
@@ -74,11 +75,6 @@ def check_same_log(cursor: str, other: str, name: str) -> None:
         )
 
 
-def _is_next_generation(start: EventID, at: EventID) -> bool:
-    """Whether the two adjoin; a generation ends where the next one starts."""
-    return start.exact_us == at.exact_us and not start.is_row
-
-
 def shape_json(shape: Shape) -> list[dict[str, Any]]:
     """Return *shape* as a JSON value."""
     return [
@@ -96,22 +92,14 @@ def shape_json(shape: Shape) -> list[dict[str, Any]]:
 
 def shape_of(stored: list[dict[str, Any]]) -> Shape:
     """Return the shape from the result of ``shape_json``."""
-    columns = [
-        ColumnShape(
-            c["name"],
-            c["kind"],
-            c["type"],
-            StructType.fromJson({"type": "struct", "fields": [_field_json(c)]}).fields[0].dataType,
-            c["descending"],
-            c["dropped_us"],
-        )
-        for c in stored
-    ]
-    return Shape.by_kind(columns)
-
-
-def _field_json(column: dict[str, Any]) -> dict[str, Any]:
-    return {"name": column["name"], "type": column["spark"], "nullable": True, "metadata": {}}
+    fields = [{"name": c["name"], "type": c["spark"], "nullable": True, "metadata": {}} for c in stored]
+    types = StructType.fromJson({"type": "struct", "fields": fields}).fields
+    return Shape.by_kind(
+        [
+            ColumnShape(c["name"], c["kind"], c["type"], field.dataType, c["descending"], c["dropped_us"])
+            for c, field in zip(stored, types, strict=True)
+        ]
+    )
 
 
 def _check_same(known: Shape, given: Shape, name: str) -> None:

@@ -89,7 +89,7 @@ def spark_progress(spark: SparkSession, what: str, *, console: Console | None = 
     Raises:
         ConfigError: standard error is a terminal, and the package ``rich`` is missing.
     """
-    if console is None and not sys.stderr.isatty():
+    if not (sys.stderr.isatty() if console is None else console.is_terminal):
         yield JobProgress(what)
         return
     try:
@@ -98,9 +98,6 @@ def spark_progress(spark: SparkSession, what: str, *, console: Console | None = 
     except ImportError as e:
         raise ConfigError("a progress bar needs the package rich: pip install 'rscylla[spark]'") from e
     console = console or Console(stderr=True)
-    if not console.is_terminal:
-        yield JobProgress(what)
-        return
     what_column, of_column = TextColumn("{task.description}"), TextColumn("tasks")
     columns = what_column, BarColumn(), MofNCompleteColumn(), of_column, TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as bars:

@@ -111,7 +111,7 @@ class ParquetTable:
             check_begins(window, self.path)
             self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
             return True
-        known = _shape_of(manifest)
+        known = shape_of(manifest["shape"])
         left = changes_after(changes, window, manifest["cursor"], known, self.path)
         if left is None:
             return False
@@ -143,12 +143,12 @@ class ParquetTable:
         Raises:
             ConfigError: the table does not exist, or *at* is no aware time.
         """
-        return live_rows(self.cells(), _shape_of(self._needed()), second_of(at), deletes=False)
+        return live_rows(self.cells(), shape_of(self._needed()["shape"]), second_of(at), deletes=False)
 
     def cells(self) -> DataFrame:
         """Return the cells of the table, for ``latest(..., base=...)``."""
         manifest = self._needed()
-        schema = cells_schema(_shape_of(manifest))
+        schema = cells_schema(shape_of(manifest["shape"]))
         found = self._spark.read.schema(schema).parquet(self._cells_path(manifest))
         return saying_left_out(found, manifest["left_out"])
 
@@ -242,7 +242,3 @@ def _as_now(old: DataFrame, shape: Shape, path: str) -> DataFrame:
 
 def _name(version: int) -> str:
     return f"v{version:08d}"
-
-
-def _shape_of(manifest: dict[str, Any]) -> Shape:
-    return shape_of(manifest["shape"])
