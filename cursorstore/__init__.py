@@ -10,9 +10,9 @@ from .cursors.readthrough import ReadThroughCursorStore
 from .cursors.reslice import reslice_cursors
 from .cursors.scylla import ScyllaCursorStore
 from .groups.admin import abort_reslice, drain_member, find_group, list_groups, reslice_group
-from .groups.group import MemoryMembership, ScyllaMembership
-from .groups.memory import MemoryGroupTable
+from .groups.memory import MemoryGroupTable, MemoryMembership
 from .groups.rows import GroupRows
+from .groups.scylla import ScyllaMembership
 from .groups.table import ScyllaGroupTable
 from .leases.lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .letters.deadletters import MemoryDeadLetters, ScyllaDeadLetters

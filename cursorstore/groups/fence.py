@@ -34,8 +34,9 @@ class SliceFence:
     def __init__(
         self, group: str, owner: str, key_slice: Slice, holdings: Holdings, outgrow: Callable[[int], None]
     ) -> None:
-        self._name = key_slice.name(group)
-        self._owner = owner
+        self.name = key_slice.name(group)
+        """The name of the group and the slice, such as ``workers[5/64]``."""
+        self.owner = owner
         self._slice = key_slice
         self._holdings = holdings
         self.outgrow = outgrow
@@ -44,17 +45,7 @@ class SliceFence:
         """Return whether this process may work on the slice now. Sends no query."""
 
     def __repr__(self) -> str:
-        return f"<fence of slice {self._name!r}: {'held' if self.held() else 'not held'}, epoch {self.epoch}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the group and the slice, such as ``workers[5/64]``."""
-        return self._name
-
-    @property
-    def owner(self) -> str:
-        """The name of the process."""
-        return self._owner
+        return f"<fence of slice {self.name!r}: {'held' if self.held() else 'not held'}, epoch {self.epoch}>"
 
     @property
     def epoch(self) -> int:

@@ -20,27 +20,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import attrs
 
 from rscylla._groups import NOBODY, GroupSlice, GroupView
 from rscylla._tokens import FAST, Slice, slice_named
 from rscylla.abc import Fence
-from rscylla.clock import Clock, SystemClock
+from rscylla.clock import Clock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
 
-from ..checks import process_name
 from ..cursors.codec import format_us
-from ..leases.table import write_timeout_s
-from ..leases.term import DEFAULT_TTL, Term
-from ..schema import DEFAULT_GROUP_TABLE
+from ..leases.term import Holder
 from .fence import Holdings, SliceFence
-from .memory import MemoryGroupTable
 from .rows import MOST_SLICES, GroupRows, Move, Standing, check_count, check_group, moved, packed
-from .table import ScyllaGroupTable
 
-__all__ = ["MemoryMembership", "ScyllaMembership"]
+__all__ = ["SLICES"]
 
 _log = logging.getLogger("rscylla.cursorstore")
 
@@ -60,7 +54,7 @@ _UNKNOWN = (QueryTimeout, ConnectionFailed)
 """Errors of a write that may have been applied."""
 
 
-class _Membership:
+class _Membership(Holder):
     """The common part of all memberships."""
 
     def __init__(
@@ -76,12 +70,11 @@ class _Membership:
         check_group(name)
         if slices is not None:
             check_count(slices)
+        super().__init__("a membership", name, owner, ttl, margin, clock)
+        self.look_every = min(_LOOK_EVERY, self.renew_every)
+        """Seconds between calls of ``look``."""
         self._rows = rows
-        self._name = name
-        self._owner = owner or process_name()
         self._slices = slices
-        self._clock = clock or SystemClock()
-        self._term = Term("a membership", ttl, margin, self._clock)
         self._holdings = Holdings(self._term)
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._token = NOBODY
@@ -97,32 +90,12 @@ class _Membership:
 
     def __repr__(self) -> str:
         state = f"holds {len(self.held())} slices" if self._term.runs() else "no member"
-        return f"<{type(self).__name__} {self._name!r} of {self._owner}: {state}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the group."""
-        return self._name
-
-    @property
-    def owner(self) -> str:
-        """The name of this process, for people."""
-        return self._owner
+        return f"<{type(self).__name__} {self.name!r} of {self.owner}: {state}>"
 
     @property
     def token(self) -> str:
         """What the group knows this member by, "" once its time is over. Each ``join`` makes a new one. No query."""
         return self._token if self._term.runs() else NOBODY
-
-    @property
-    def renew_every(self) -> float:
-        """Seconds between calls of ``renew``: a third of the membership's time. Retry a failed renewal sooner."""
-        return self._term.renew_every
-
-    @property
-    def look_every(self) -> float:
-        """Seconds between calls of ``look``."""
-        return min(_LOOK_EVERY, self._term.renew_every)
 
     def held(self) -> frozenset[int]:
         """Return the slices that this process may work on now. Sends no query."""
@@ -137,7 +110,7 @@ class _Membership:
         fence = self._fences.get(consumer)
         if fence is None:
             key_slice = self._slice_of(consumer)
-            fence = SliceFence(self._name, self._owner, key_slice, self._holdings, partial(self._outgrow, key_slice))
+            fence = SliceFence(self.name, self.owner, key_slice, self._holdings, partial(self._outgrow, key_slice))
             fence = self._fences.setdefault(consumer, fence)
         return fence
 
@@ -153,7 +126,7 @@ class _Membership:
             return found
         numbers = " or ".join(map(str, sorted(known)))
         raise ConfigError(
-            f"consumer {consumer!r} has no slice of group {self._name!r}, which has {numbers} slices; consumers of the "
+            f"consumer {consumer!r} has no slice of group {self.name!r}, which has {numbers} slices; consumers of the "
             f"group are named like {Slice(0, max(known)).name('NAME')!r}. Give other consumers a "
             "cursor store without this membership"
         )
@@ -175,11 +148,11 @@ class _Membership:
             self._token = token
             began = self._term.now()
             try:
-                self._rows.add(self._name, self._standing())
+                self._rows.add(self.name, self._standing())
             except _UNKNOWN as e:
-                _log.info("group %r: the result of joining is unknown (%s); reading it", self._name, type(e).__name__)
+                _log.info("group %r: the result of joining is unknown (%s); reading it", self.name, type(e).__name__)
                 self._token = NOBODY
-                found = self._rows.read(self._name, serial=True)
+                found = self._rows.read(self.name, serial=True)
                 if found is None or found.member(token) is None:
                     raise
                 self._token = token
@@ -195,24 +168,24 @@ class _Membership:
                 self._differs = True
                 _log.warning(
                     "group %r has %d slices, not the %d that %s was given; the number of the group counts",
-                    *(self._name, view.count, self._slices, self._owner),
+                    *(self.name, view.count, self._slices, self.owner),
                 )
-            _log.info("group %r: %s has joined", self._name, self._owner)
+            _log.info("group %r: %s has joined", self.name, self.owner)
 
     def _founded(self) -> GroupView:
         """Return the group, stored first if it is new."""
-        view = self._rows.read(self._name)
+        view = self._rows.read(self.name)
         if view is None:
             if self._slices is None:
-                raise ConfigError(f"group {self._name!r} does not exist yet; give its number of slices with slices=")
+                raise ConfigError(f"group {self.name!r} does not exist yet; give its number of slices with slices=")
             failed: Exception | None = None
             try:
-                self._rows.found(self._name, self._slices)
+                self._rows.found(self.name, self._slices)
             except _UNKNOWN as e:
                 failed = e
-            view = self._rows.read(self._name, serial=True)
+            view = self._rows.read(self.name, serial=True)
             if view is None:
-                raise failed or QueryTimeout(f"group {self._name!r} could not be stored; try again")
+                raise failed or QueryTimeout(f"group {self.name!r} could not be stored; try again")
         return view
 
     def announce(self, reads: Iterable[str]) -> None:
@@ -230,7 +203,7 @@ class _Membership:
             self._check()
             began = self._term.now()
             self._renewals += 1
-            if not self._rows.keep(self._name, self._standing()):
+            if not self._rows.keep(self.name, self._standing()):
                 raise self._lost("it expired, or its row was changed manually")
             self._extend(began)
 
@@ -242,7 +215,7 @@ class _Membership:
         """
         with self._lock:
             if self._token != NOBODY:
-                self._rows.drain(self._name, self._token, True)
+                self._rows.drain(self.name, self._token, True)
 
     def leave(self) -> None:
         """End the membership, so that others can take its slices at once. Nothing is held from the call on.
@@ -253,8 +226,8 @@ class _Membership:
         with self._lock:
             token = self._token
             self._forget()
-            if token != NOBODY and self._rows.drop(self._name, token):
-                _log.info("group %r: %s has left", self._name, self._owner)
+            if token != NOBODY and self._rows.drop(self.name, token):
+                _log.info("group %r: %s has left", self.name, self.owner)
 
     def look(self) -> GroupView:
         """Return the group, and begin to hold the slices that other members gave to this one.
@@ -302,11 +275,11 @@ class _Membership:
             self._giving[key_slice] = epoch
             self._holdings.set({s: e for s, e in self._holdings.slices.items() if s != key_slice})
             why = "handed over" if to != NOBODY else "let go"
-            move = self._move(index, epoch, to, self._names.get(to, ""), self._owner, why)
+            move = self._move(index, epoch, to, self._names.get(to, ""), self.owner, why)
             began = self._term.now()
             failed: Exception | None = None
             try:
-                if self._rows.give(self._name, key_slice.count, self._standing(), [move]):
+                if self._rows.give(self.name, key_slice.count, self._standing(), [move]):
                     self._giving.pop(key_slice)
                     self._extend(began)
                     return True
@@ -316,7 +289,7 @@ class _Membership:
             # While this member is there, only its own writes change the epoch.
             if key_slice not in self._giving:
                 return True
-            raise failed or QueryTimeout(f"giving slice {index} of group {self._name!r} was refused; look again")
+            raise failed or QueryTimeout(f"giving slice {index} of group {self.name!r} was refused; look again")
 
     def _outgrow(self, key_slice: Slice, epoch: int) -> None:
         """Raise the epoch of a slice that is held above *epoch*; see ``Fence.outgrow``.
@@ -331,32 +304,32 @@ class _Membership:
                 return
             failed: Exception | None = None
             if own is not None:
-                move = self._move(key_slice.index, own, self._token, self._owner, self._owner, _REGROWN, above=epoch)
+                move = self._move(key_slice.index, own, self._token, self.owner, self.owner, _REGROWN, above=epoch)
                 began = self._term.now()
                 try:
-                    if self._rows.give(self._name, key_slice.count, self._standing(), [move]):
+                    if self._rows.give(self.name, key_slice.count, self._standing(), [move]):
                         self._holdings.set({**self._holdings.slices, key_slice: move.next})
                         self._extend(began)
                         _log.warning(
                             "group %r: slice %d continues with epoch %d, above one that was found with a cursor: rows "
                             "of the group were deleted or restored, or it is in another table than before",
-                            *(self._name, key_slice.index, move.next),
+                            *(self.name, key_slice.index, move.next),
                         )
                         return
                 except _UNKNOWN as e:
                     failed = e
                 self._settle("raising the epoch of slice", [key_slice.index], failed)
             if self._holdings.slices.get(key_slice, 0) <= epoch:
-                name = key_slice.name(self._name)
-                raise failed or LeaseLost(f"{self._owner} does not hold slice {name!r}; another member took it")
+                name = key_slice.name(self.name)
+                raise failed or LeaseLost(f"{self.owner} does not hold slice {name!r}; another member took it")
 
     def _take(self, count: int, gone: str, batch: Sequence[GroupSlice]) -> None:
         why = "was free" if gone == NOBODY else "holder gone"
-        moves = [self._move(s.index, s.epoch, self._token, self._owner, s.owner or s.before, why) for s in batch]
+        moves = [self._move(s.index, s.epoch, self._token, self.owner, s.owner or s.before, why) for s in batch]
         began = self._term.now()
         failed: Exception | None = None
         try:
-            if self._rows.take(self._name, count, self._standing(), moves, gone):
+            if self._rows.take(self.name, count, self._standing(), moves, gone):
                 self._holdings.set({**self._holdings.slices, **{Slice(m.index, count): m.next for m in moves}})
                 self._extend(began)
                 return
@@ -370,7 +343,7 @@ class _Membership:
         if failed:
             _log.info(
                 "group %r: the result of %s %s is unknown (%s); reading it",
-                *(self._name, doing, ", ".join(map(str, indexes)), type(failed).__name__),
+                *(self.name, doing, ", ".join(map(str, indexes)), type(failed).__name__),
             )
         self._unsure = True
         self._read()
@@ -378,11 +351,11 @@ class _Membership:
             raise self._lost("it expired, or its row was changed manually")
 
     def _read(self) -> GroupView:
-        view = self._rows.read(self._name, serial=self._unsure)
+        view = self._rows.read(self.name, serial=self._unsure)
         if view is None:
             if self._token != NOBODY:
                 self._forget()
-            raise ConfigError(f"group {self._name!r} does not exist; no process has joined it yet")
+            raise ConfigError(f"group {self.name!r} does not exist; no process has joined it yet")
         self._unsure = False
         self._note(view)
         return view
@@ -395,10 +368,10 @@ class _Membership:
         for key_slice, epoch in list(self._giving.items()):
             if not self._term.runs():
                 break
-            move = self._move(key_slice.index, epoch, self._token, self._owner, self._owner, "hand-over failed")
+            move = self._move(key_slice.index, epoch, self._token, self.owner, self.owner, "hand-over failed")
             began = self._term.now()
             try:
-                done = self._rows.give(self._name, key_slice.count, self._standing(), [move])
+                done = self._rows.give(self.name, key_slice.count, self._standing(), [move])
             except _UNKNOWN:
                 self._unsure = True
                 continue
@@ -423,7 +396,7 @@ class _Membership:
         if self._token == NOBODY:
             return
         if view.member(self._token) is None and self._term.begun:
-            _log.warning("group %r: %s is no longer a member", self._name, self._owner)
+            _log.warning("group %r: %s is no longer a member", self.name, self.owner)
             self._forget()
             return
         mine = {Slice(s.index, view.count): s.epoch for s in view.slices if s.holder == self._token}
@@ -449,11 +422,11 @@ class _Membership:
     def _lost(self, why: str) -> LeaseLost:
         self._forget()
         return LeaseLost(
-            f"{self._owner} is no member of group {self._name!r}: {why}; stop the work on its slices, and join again"
+            f"{self.owner} is no member of group {self.name!r}: {why}; stop the work on its slices, and join again"
         )
 
     def _standing(self) -> Standing:
-        return Standing(self._token, self._owner, self._since, self._renewals, self._term.ttl_s, self._reads)
+        return Standing(self._token, self.owner, self._since, self._renewals, self._term.ttl_s, self._reads)
 
     def _move(
         self, index: int, epoch: int, to: str, owner: str, before: str, why: str, *, above: int | None = None
@@ -461,79 +434,6 @@ class _Membership:
         """Return a move to the next epoch, or to the one above *above*."""
         after = (epoch if above is None else above) + 1
         return Move(index, epoch, after, to, owner, format_us(self._clock.now_us()), before, why)
-
-
-class MemoryMembership(_Membership):
-    """A membership in a group of a ``MemoryGroupTable``, for tests of services. It works like ``ScyllaMembership``.
-
-    The members of a group share *table* and, unless *clock* is given, its clock: with a driven clock, memberships
-    expire when the test says so. Without *table*, the member is alone.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        table: MemoryGroupTable | None = None,
-        *,
-        owner: str | None = None,
-        slices: int | None = SLICES,
-        ttl: timedelta = DEFAULT_TTL,
-        margin: timedelta | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        table = table or MemoryGroupTable(clock)
-        super().__init__(table, name, owner, slices, ttl, margin, clock or table.clock)
-
-
-class ScyllaMembership(_Membership):
-    """A membership in a group of the table *keyspace*.*table*. Implements ``rscylla.abc.Membership``. Thread-safe.
-
-    One object is one process.
-
-    Args:
-        session: A connected driver session. The caller keeps it; it is neither changed nor closed.
-        keyspace: The keyspace of the table; names are case-sensitive.
-        name: The name of the group. All processes of a service use the same name.
-        table: Name of the table; see ``group_schema_cql``.
-        owner: The name of this process, for people; default: the host and the process id.
-        slices: The number of slices of a new group, 1 to 4096; None: the group must exist. A group that exists keeps
-            its number, whatever is given here; ``reslice_group`` changes it.
-        ttl: How long the membership lasts unless it is renewed, in whole seconds, at least 3. If the process dies,
-            nobody works on its slices for that long.
-        margin: How much earlier the process stops; default: a quarter of *ttl*. As for ``ScyllaLease``.
-        create: Create the table at first use if it does not exist. The keyspace must exist.
-        consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number. With LOCAL_QUORUM, all processes of
-            the group must be in one data center.
-        clock: The clock of the process.
-
-    Give it to ``ScyllaCursorStore(lease=...)``: the cursors of a slice then move only for its holder.
-    """
-
-    def __init__(
-        self,
-        session: Any,
-        keyspace: str,
-        name: str,
-        table: str = DEFAULT_GROUP_TABLE,
-        *,
-        owner: str | None = None,
-        slices: int | None = SLICES,
-        ttl: timedelta = DEFAULT_TTL,
-        margin: timedelta | None = None,
-        create: bool = False,
-        consistency: int | str = "LOCAL_QUORUM",
-        clock: Clock | None = None,
-    ) -> None:
-        # An answer that does not come must not take the time in which the membership could be renewed.
-        timeout_s = write_timeout_s(int(ttl.total_seconds()))
-        self._table = ScyllaGroupTable(
-            session, keyspace, table, create=create, consistency=consistency, timeout_s=timeout_s
-        )
-        super().__init__(self._table, name, owner, slices, ttl, margin, clock)
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
 
 
 def _batches(slices: Iterable[GroupSlice]) -> Iterator[tuple[str, Sequence[GroupSlice]]]:

@@ -1,9 +1,10 @@
-"""A table of groups in memory, for members in one process."""
+"""Groups in memory, for members in one process: their table, and memberships."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 import attrs
 
@@ -11,9 +12,11 @@ from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
 from rscylla.clock import Clock, SystemClock
 
+from ..leases.term import DEFAULT_TTL
+from .group import SLICES, _Membership
 from .rows import Move, Standing, member_of, moved, view_of
 
-__all__ = ["MemoryGroupTable"]
+__all__ = ["MemoryGroupTable", "MemoryMembership"]
 
 
 class MemoryGroupTable:
@@ -126,6 +129,28 @@ class MemoryGroupTable:
             return False
         slices.update((of, moved(s, m)) for (of, s), m in zip(last.items(), moves, strict=True))
         return self._write(name, standing)
+
+
+class MemoryMembership(_Membership):
+    """A membership in a group of a ``MemoryGroupTable``, for tests of services. It works like ``ScyllaMembership``.
+
+    The members of a group share *table* and, unless *clock* is given, its clock: with a driven clock, memberships
+    expire when the test says so. Without *table*, the member is alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: MemoryGroupTable | None = None,
+        *,
+        owner: str | None = None,
+        slices: int | None = SLICES,
+        ttl: timedelta = DEFAULT_TTL,
+        margin: timedelta | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        table = table or MemoryGroupTable(clock)
+        super().__init__(table, name, owner, slices, ttl, margin, clock or table.clock)
 
 
 @attrs.define(eq=False)

@@ -29,12 +29,11 @@ from rscylla._retry import Backoff, retry
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
-from ..checks import process_name
 from ..cursors.codec import format_us, parse_us
 from ..schema import DEFAULT_LEASE_TABLE
 from ..table import check_name
 from .table import Claim, LeaseRow, LeaseTable
-from .term import DEFAULT_TTL, Term
+from .term import DEFAULT_TTL, Holder
 
 __all__ = ["LeaseRecord", "MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
 
@@ -78,7 +77,7 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, _HeldByAnother) or (isinstance(error, SourceError) and error.resumable)
 
 
-class _Lease:
+class _Lease(Holder):
     """The common part of all leases."""
 
     def __init__(
@@ -90,44 +89,22 @@ class _Lease:
         margin: timedelta | None,
         clock: Clock | None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._term = Term("a lease", ttl, margin, self._clock)
         check_name("a lease's name", name)
+        super().__init__("a lease", name, owner, ttl, margin, clock)
         self._rows = rows
-        self._name = name
-        self._owner = owner or process_name()
         self._token = str(uuid.uuid4())
         self._poll = Backoff(initial=timedelta(seconds=self.renew_every), maximum=ttl)
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
-        self._epoch = 0
+        self.epoch = 0
+        """The fencing epoch of this owner's last lease, 0 before the first."""
         self._other_until = _NEVER  # how long another owner holds it, by the monotonic clock
         self._error = "no answer yet"  # why the last look failed; "" if it did not
         self._left_s = 0  # how long the holder's lease still ran at the last read
         self._since = ""
 
     def __repr__(self) -> str:
-        state = f"held, epoch {self._epoch}" if self.held() else "not held"
-        return f"<{type(self).__name__} {self._name!r} of {self._owner}: {state}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the lease."""
-        return self._name
-
-    @property
-    def owner(self) -> str:
-        """The name of this owner, for people."""
-        return self._owner
-
-    @property
-    def epoch(self) -> int:
-        """The fencing epoch of this owner's last lease, 0 before the first."""
-        return self._epoch
-
-    @property
-    def renew_every(self) -> float:
-        """Seconds between calls of ``renew``: a third of the lease's time. Retry a failed renewal sooner."""
-        return self._term.renew_every
+        state = f"held, epoch {self.epoch}" if self.held() else "not held"
+        return f"<{type(self).__name__} {self.name!r} of {self.owner}: {state}>"
 
     @property
     def trouble(self) -> str:
@@ -145,11 +122,11 @@ class _Lease:
         with self._lock:
             if self.held():
                 return True
-            row = self._rows.read(self._name)
+            row = self._rows.read(self.name)
             if row is None:
                 with contextlib.suppress(QueryTimeout, ConnectionFailed):  # the read below shows the result
-                    self._rows.add(self._name)
-                row = LeaseRow(self._name, 0)
+                    self._rows.add(self.name)
+                row = LeaseRow(self.name, 0)
             # The claim is our own if an acquisition timed out and was applied nevertheless.
             self._error = ""
             if row.token not in ("", self._token):
@@ -159,12 +136,12 @@ class _Lease:
             since = format_us(self._clock.now_us())
             if not self._take(row, row.epoch + 1, since):
                 return False
-            self._epoch, self._since = row.epoch + 1, since
+            self.epoch, self._since = row.epoch + 1, since
             self._term.extend(began)
             if not self.held():
-                _log.warning("lease %r: the answer to its acquisition arrived after its time had ended", self._name)
+                _log.warning("lease %r: the answer to its acquisition arrived after its time had ended", self.name)
                 return False
-            _log.info("lease %r was acquired by %s with epoch %d", self._name, self._owner, self._epoch)
+            _log.info("lease %r was acquired by %s with epoch %d", self.name, self.owner, self.epoch)
             return True
 
     def acquire(self, stop: Stop | None = None) -> int:
@@ -183,7 +160,7 @@ class _Lease:
     def _acquired(self) -> int:
         if not self.try_acquire():
             raise _HeldByAnother
-        return self._epoch
+        return self.epoch
 
     def _standby_s(self, error: Exception, failures: int) -> float:
         # Often enough to see a release, and soon after a possible expiration; the jitter separates standbys.
@@ -195,7 +172,7 @@ class _Lease:
     def _stand_by(self, error: Exception, failures: int, seconds: float) -> None:
         if not isinstance(error, _HeldByAnother):
             self._error = str(error)
-            _log.warning("lease %r: standing by, %s", self._name, error)
+            _log.warning("lease %r: standing by, %s", self.name, error)
 
     def renew(self) -> None:
         """Extend the lease: its full duration starts again."""
@@ -204,7 +181,7 @@ class _Lease:
                 self._term.end()
                 raise self._lost("it was not renewed in time")
             began = self._term.now()
-            if not self._rows.keep(self._name, self._epoch, self._claim(self._since)):
+            if not self._rows.keep(self.name, self.epoch, self._claim(self._since)):
                 self._term.end()
                 raise self._lost("it expired, or its row was changed manually")
             self._term.extend(began)
@@ -216,18 +193,18 @@ class _Lease:
         with self._lock:
             if not self.held():
                 raise self._lost("it was not renewed in time")
-            if self._epoch > epoch:
+            if self.epoch > epoch:
                 return
             began = self._term.now()
-            if not self._take(LeaseRow(self._name, self._epoch, self._token), epoch + 1, self._since):
+            if not self._take(LeaseRow(self.name, self.epoch, self._token), epoch + 1, self._since):
                 self._term.end()
                 raise self._lost("it expired, or its row was changed manually")
-            self._epoch = epoch + 1
+            self.epoch = epoch + 1
             self._term.extend(began)
             _log.warning(
                 "lease %r continues with epoch %d, above one that was found with a cursor: its row was deleted or "
                 "restored, or it is in another table than before",
-                *(self._name, self._epoch),
+                *(self.name, self.epoch),
             )
 
     def release(self) -> None:
@@ -235,8 +212,8 @@ class _Lease:
         with self._lock:
             held_once = self._term.begun
             self._term.end()
-            if held_once and self._rows.drop(self._name, self._epoch, self._claim(self._since)):
-                _log.info("lease %r was released by %s", self._name, self._owner)
+            if held_once and self._rows.drop(self.name, self.epoch, self._claim(self._since)):
+                _log.info("lease %r was released by %s", self.name, self.owner)
 
     def _take(self, last: LeaseRow, epoch: int, since: str) -> bool:
         """Return whether the lease, which equalled *last*, is ours with *epoch*."""
@@ -244,17 +221,17 @@ class _Lease:
             if self._rows.take(last, epoch, self._claim(since)):
                 return True
         except (QueryTimeout, ConnectionFailed) as e:
-            _log.info("lease %r: the result of a write is unknown (%s); reading it", self._name, type(e).__name__)
+            _log.info("lease %r: the result of a write is unknown (%s); reading it", self.name, type(e).__name__)
         # If the driver retries, its first attempt may make the second one fail, so a refusal is checked, too.
-        row = self._rows.read(self._name, serial=True)
+        row = self._rows.read(self.name, serial=True)
         return row is not None and (row.token, row.epoch) == (self._token, epoch)
 
     def _claim(self, since: str) -> Claim:
-        return Claim(self._token, self._owner, since, self._term.ttl_s)
+        return Claim(self._token, self.owner, since, self._term.ttl_s)
 
     def _lost(self, why: str) -> LeaseLost:
         return LeaseLost(
-            f"lease {self._name!r} of {self._owner} is lost: {why}; stop the work that it guards, and acquire it again"
+            f"lease {self.name!r} of {self.owner} is lost: {why}; stop the work that it guards, and acquire it again"
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rscylla.clock import Clock, monotonic_of, wall_ns_of
+from rscylla.clock import Clock, SystemClock, monotonic_of, wall_ns_of
 from rscylla.errors import ConfigError
 
-__all__ = ["DEFAULT_TTL", "Term"]
+from ..checks import process_name
+
+__all__ = ["DEFAULT_TTL", "Holder", "Term"]
 
 DEFAULT_TTL = timedelta(seconds=30)
 
@@ -59,6 +61,21 @@ class Term:
     def end(self) -> None:
         """End it at once."""
         self.until = _NEVER
+
+
+class Holder:
+    """Who holds rows that expire: of a lease, or of a membership in a group, which has *name*; *what* says which."""
+
+    def __init__(
+        self, what: str, name: str, owner: str | None, ttl: timedelta, margin: timedelta | None, clock: Clock | None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._term = Term(what, ttl, margin, self._clock)
+        self.name = name
+        self.owner = owner or process_name()
+        """The name of this owner, for people."""
+        self.renew_every = self._term.renew_every
+        """Seconds between calls of ``renew``: a third of the time that it lasts. Retry a failed renewal sooner."""
 
 
 def _spans(what: str, ttl: timedelta, margin: timedelta | None) -> tuple[int, float]:
