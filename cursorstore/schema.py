@@ -46,6 +46,7 @@ DEFAULT_LETTER_TABLE = "rscylla_dead_letters"
 
 CURSORS = TableKind(
     what="cursor table",
+    table=DEFAULT_TABLE,
     columns={
         "consumer": "text",
         "epoch": "bigint",
@@ -67,6 +68,7 @@ CURSORS = TableKind(
 
 LEASES = TableKind(
     what="lease table",
+    table=DEFAULT_LEASE_TABLE,
     columns={"name": "text", "epoch": "bigint", "claim": "text", "owner": "text", "since": "text"},
     primary_key="name",
     options="",
@@ -78,6 +80,7 @@ LEASES = TableKind(
 
 GROUPS = TableKind(
     what="group table",
+    table=DEFAULT_GROUP_TABLE,
     columns={
         "name": "text",
         "item": "text",
@@ -106,6 +109,7 @@ GROUPS = TableKind(
 
 LETTERS = TableKind(
     what="dead letter table",
+    table=DEFAULT_LETTER_TABLE,
     columns={
         "consumer": "text",
         "day": "text",
@@ -135,27 +139,10 @@ LETTERS = TableKind(
 )
 
 
-def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
-    """Return the statement that creates the table of the cursors, without a semicolon.
+schema_cql = CURSORS.cql
 
-    Use it where the library must not create tables itself.
+lease_schema_cql = LEASES.cql
 
-    Raises:
-        ConfigError: a name is not a valid name of a keyspace or table.
-    """
-    return CURSORS.cql(keyspace, table)
+group_schema_cql = GROUPS.cql
 
-
-def lease_schema_cql(keyspace: str, table: str = DEFAULT_LEASE_TABLE) -> str:
-    """Return the statement that creates the table of the leases, as ``schema_cql`` does."""
-    return LEASES.cql(keyspace, table)
-
-
-def group_schema_cql(keyspace: str, table: str = DEFAULT_GROUP_TABLE) -> str:
-    """Return the statement that creates the table of the groups, as ``schema_cql`` does."""
-    return GROUPS.cql(keyspace, table)
-
-
-def letter_schema_cql(keyspace: str, table: str = DEFAULT_LETTER_TABLE) -> str:
-    """Return the statement that creates the table of the dead letters, as ``schema_cql`` does."""
-    return LETTERS.cql(keyspace, table)
+letter_schema_cql = LETTERS.cql

@@ -39,18 +39,28 @@ class TableKind:
     """The schema of a kind of table. ``columns`` has their types by name; ``hint`` says how to create such a table."""
 
     what: str
+    table: str
     columns: Mapping[str, str]
     primary_key: str
     options: str
     comment: str
     hint: str
 
-    def cql(self, keyspace: str, table: str) -> str:
-        """Return the statement that creates the table, without a semicolon."""
+    def cql(self, keyspace: str, table: str | None = None) -> str:
+        """Return the statement that creates the table, without a semicolon.
+
+        Use it where the library must not create tables itself.
+
+        Args:
+            table: its name; default: the usual one of its kind.
+
+        Raises:
+            ConfigError: a name is not a valid name of a keyspace or table.
+        """
         columns = "".join(f"    {name} {kind},\n" for name, kind in self.columns.items())
         # No default TTL: an expiring cell would win over a plain one of the same timestamp, and then vanish.
         return (
-            f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}"
+            f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, self.table if table is None else table)} (\n{columns}"
             f"    PRIMARY KEY ({self.primary_key})\n)\n"
             f"WITH {self.options}default_time_to_live = 0\n    AND comment = '{self.comment}'"
         )

@@ -18,6 +18,7 @@ DEFAULT_BUILD_TABLE: Final = "rscylla_projections"
 
 BUILDS = TableKind(
     what="table of projections",
+    table=DEFAULT_BUILD_TABLE,
     columns={
         "name": "text",
         "active": "bigint",
@@ -33,13 +34,7 @@ BUILDS = TableKind(
 )
 
 
-def build_schema_cql(keyspace: str, table: str = DEFAULT_BUILD_TABLE) -> str:
-    """Return the statement that creates the table of the builds, without a semicolon.
-
-    Raises:
-        ConfigError: a name is not a valid name of a keyspace or table.
-    """
-    return BUILDS.cql(keyspace, table)
+build_schema_cql = BUILDS.cql
 
 
 class ScyllaBuilds:

@@ -44,6 +44,7 @@ DEFAULT_LOG_TTL = timedelta(days=7)
 
 EVENTS = TableKind(
     what="event table",
+    table=DEFAULT_EVENT_TABLE,
     columns={
         "aggregate_type": "text",
         "aggregate_id": "text",
@@ -67,6 +68,7 @@ EVENTS = TableKind(
 
 SNAPSHOTS = TableKind(
     what="snapshot table",
+    table=DEFAULT_SNAPSHOT_TABLE,
     columns={"aggregate_type": "text", "aggregate_id": "text", "snapshot": "text"},
     primary_key="(aggregate_type, aggregate_id)",
     options="",
@@ -76,6 +78,7 @@ SNAPSHOTS = TableKind(
 
 KEYS = TableKind(
     what="table of subject keys",
+    table=DEFAULT_KEY_TABLE,
     columns={"subject": "text", "key": "blob"},
     primary_key="subject",
     options="",
@@ -106,11 +109,6 @@ def event_schema_cql(keyspace: str, table: str = DEFAULT_EVENT_TABLE, *, log_ttl
     return events_kind(log_ttl).cql(keyspace, table)
 
 
-def snapshot_schema_cql(keyspace: str, table: str = DEFAULT_SNAPSHOT_TABLE) -> str:
-    """Return the statement that creates a table of snapshots, as ``event_schema_cql`` does."""
-    return SNAPSHOTS.cql(keyspace, table)
+snapshot_schema_cql = SNAPSHOTS.cql
 
-
-def key_schema_cql(keyspace: str, table: str = DEFAULT_KEY_TABLE) -> str:
-    """Return the statement that creates a table of subject keys, as ``event_schema_cql`` does."""
-    return KEYS.cql(keyspace, table)
+key_schema_cql = KEYS.cql

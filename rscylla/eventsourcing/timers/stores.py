@@ -46,6 +46,7 @@ ORPHAN_S: Final = 3600.0
 
 TIMERS = TableKind(
     what="timer table",
+    table=DEFAULT_TIMER_TABLE,
     columns={"id": "text", "state": "text", "due": "timestamp", "data": "text", "claim": "text"},
     primary_key="id",
     options="",
@@ -55,6 +56,7 @@ TIMERS = TableKind(
 
 HINTS = TableKind(
     what="table of the times of timers",
+    table=f"{DEFAULT_TIMER_TABLE}_due",
     columns={"bucket": "bigint", "due": "timestamp", "id": "text", "data": "text"},
     primary_key="(bucket), due, id",
     options="",
