@@ -12,14 +12,14 @@ from typing import Any
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla._letters import CLAIM_S, DEAD, STATUSES, DeadLetter, KeptEvent, letter_order
+from rscylla._letters import CLAIM_S, DEAD, STATUSES, DeadLetter, letter_order
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, InvalidCursor, LetterClaimed
 from rscylla.event import Event, EventID
 
 from ..checks import check_consumer, signature
 from ..schema import DEFAULT_LETTER_TABLE
-from .table import LetterKey, LetterRow, LetterTable
+from .table import LetterKey, LetterTable
 
 __all__ = ["MemoryDeadLetters", "ScyllaDeadLetters"]
 
@@ -77,31 +77,12 @@ class ScyllaDeadLetters:
         self._table.set_tries(_key(consumer, event.id, event.timestamp_us), tries, self._ttl_s)
 
     def put(self, letter: DeadLetter) -> None:
-        event = letter.event
-        self._table.put(
-            LetterRow(
-                _key(letter.consumer, event.id, event.timestamp_us),
-                DEAD,
-                letter.attempts,
-                letter.error,
-                letter.traceback,
-                tu.us_of(letter.failed_at),
-                event.type,
-                event.foreign_id,
-                event.metadata,
-                event.trace,
-                event.late,
-                letter.park,
-            ),
-            self._clock.now_us(),
-        )
+        self._table.put(_key_of(letter), letter, self._clock.now_us())
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
         for name, day, dead in self._table.partitions():
             if consumer in (None, name) and (dead or status != DEAD):
-                for row in self._table.letters(name, day):
-                    if status in (None, row.status):
-                        yield _letter(row)
+                yield from (one for one in self._table.letters(name, day) if status in (None, one.status))
 
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
         check_consumer(consumer)
@@ -109,16 +90,14 @@ class ScyllaDeadLetters:
             event_us = EventID.parse(event_id).exact_us
         except InvalidCursor:  # an id of another kind of stream, which does not show the event's time
             return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
-        row = self._table.find(_key(consumer, event_id, event_us))
-        return None if row is None else _letter(row)
+        return self._table.find(_key(consumer, event_id, event_us))
 
     def claim_letter(self, letter: DeadLetter, claim: str) -> DeadLetter | None:
         key = _key_of(letter)
         other = self._table.claim(key, claim, signature(self._clock.now_us()), CLAIM_S)
         if other is not None:
             raise claimed(letter, other)
-        row = self._table.find(key)
-        return None if row is None else _letter(row)
+        return self._table.find(key)
 
     def release_letter(self, letter: DeadLetter, claim: str) -> None:
         self._table.release(_key_of(letter), claim)
@@ -164,7 +143,7 @@ class MemoryDeadLetters:
                 self._tries.pop((consumer, event.id), None)
 
     def put(self, letter: DeadLetter) -> None:
-        key = _key(letter.consumer, letter.event.id, letter.event.timestamp_us)
+        key = _key_of(letter)
         with self._lock:
             known = self._letters.get(key)
             self._letters[key] = attrs.evolve(letter, status=DEAD, audit=known.audit if known else ())
@@ -244,26 +223,3 @@ def claimed(letter: DeadLetter, by: str) -> LetterClaimed:
 
 def _day(event_us: int) -> str:
     return tu.datetime_of(event_us).date().isoformat()
-
-
-def _letter(row: LetterRow) -> DeadLetter:
-    event = KeptEvent(
-        row.key.event_id,
-        row.event_type,
-        row.foreign_id,
-        tu.datetime_of(row.key.event_us),
-        row.metadata,
-        row.trace,
-        row.late,
-    )
-    return DeadLetter(
-        row.key.consumer,
-        event,
-        row.attempts,
-        row.error,
-        row.traceback,
-        tu.datetime_of(row.failed_us),
-        row.status,
-        row.audit,
-        row.park,
-    )

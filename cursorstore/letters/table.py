@@ -13,12 +13,13 @@ from typing import Any
 
 import attrs
 
-from rscylla._letters import letter_order
+from rscylla import _timeuuid as tu
+from rscylla._letters import DEAD, DeadLetter, KeptEvent, letter_order
 
 from ..schema import LETTERS
 from ..table import StoreTable, values_of
 
-__all__ = ["LetterKey", "LetterRow", "LetterTable"]
+__all__ = ["LetterKey", "LetterTable"]
 
 _COLUMNS = (
     "consumer, day, event_us, event_id, status, attempts, error, traceback, failed_us, event_type, foreign_id, "
@@ -48,25 +49,6 @@ class LetterKey:
         return self.consumer, self.day, self.event_us, self.event_id
 
 
-@attrs.frozen
-class LetterRow:
-    """A letter as the database returns it."""
-
-    key: LetterKey
-    status: str
-    attempts: int
-    error: str
-    traceback: str
-    failed_us: int
-    event_type: int
-    foreign_id: str
-    metadata: bytes
-    trace: bytes
-    late: bool
-    park: str = ""
-    audit: tuple[tuple[str, str], ...] = ()
-
-
 class LetterTable(StoreTable):
     """A table of dead letters."""
 
@@ -90,14 +72,27 @@ class LetterTable(StoreTable):
             else:
                 self.run(f"DELETE tries FROM {self.name} {_THIS}", key.values)
 
-    def put(self, row: LetterRow, now_us: int) -> None:
-        """Write a letter. Its audit trail does not change."""
-        fields = attrs.asdict(row, recurse=False, filter=lambda a, _: a.name not in ("key", "audit"))
+    def put(self, key: LetterKey, letter: DeadLetter, now_us: int) -> None:
+        """Write a letter, which is dead then. Its audit trail does not change."""
+        event = letter.event
+        fields = {
+            "status": DEAD,
+            "attempts": letter.attempts,
+            "error": letter.error,
+            "traceback": letter.traceback,
+            "failed_us": tu.us_of(letter.failed_at),
+            "event_type": event.type,
+            "foreign_id": event.foreign_id,
+            "metadata": event.metadata,
+            "trace": event.trace,
+            "late": event.late,
+            "park": letter.park,
+        }
         columns = ", ".join(f"{name} = ?" for name in fields)
-        with self.errors(self._doing("writing the letter", row.key)):
+        with self.errors(self._doing("writing the letter", key)):
             # UPDATE, not INSERT, which would replace the whole set of dead letters.
             text = f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead + ?, {columns} {_THIS}"
-            self.run(text, (self._after(row.key, now_us), {row.key.mark}, *fields.values(), *row.key.values))
+            self.run(text, (self._after(key, now_us), {key.mark}, *fields.values(), *key.values))
 
     def resolve(self, key: LetterKey, now_us: int, status: str, when: str, why: str) -> None:
         """Set the status of a letter, and add an entry to its audit trail."""
@@ -133,11 +128,11 @@ class LetterTable(StoreTable):
             return max(now_us, (values_of(row)[0] or 0) + 1)
         return now_us
 
-    def find(self, key: LetterKey) -> LetterRow | None:
+    def find(self, key: LetterKey) -> DeadLetter | None:
         """Return one letter; None if there is none."""
         with self.errors(self._doing("reading the letter", key)):
             for row in self.run(f"SELECT {_COLUMNS} FROM {self.name} {_THIS}", key.values):
-                return _row(row)
+                return _letter(row)
         return None
 
     def partitions(self) -> list[tuple[str, str, int]]:
@@ -146,38 +141,27 @@ class LetterTable(StoreTable):
         with self.errors(f"listing the letters in table {self.name}"):
             return sorted((c, d, len(dead or ())) for c, d, dead in map(values_of, self.run(text, ())))
 
-    def letters(self, consumer: str, day: str) -> Iterator[LetterRow]:
+    def letters(self, consumer: str, day: str) -> Iterator[DeadLetter]:
         """Yield the letters of a consumer and day as their events came. Reads page by page."""
         text = f"SELECT {_COLUMNS} FROM {self.name} WHERE consumer = ? AND day = ?"
         with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
-            found = (letter for row in self.run(text, (consumer, day)) if (letter := _row(row)) is not None)
-            for _, together in groupby(found, key=lambda row: row.key.event_us):
-                yield from sorted(together, key=lambda row: letter_order(row.key.event_us, row.key.event_id))
+            found = (letter for row in self.run(text, (consumer, day)) if (letter := _letter(row)) is not None)
+            for us, together in groupby(found, key=lambda letter: letter.event.timestamp_us):
+                yield from sorted(together, key=lambda letter: letter_order(us, letter.event.id))
 
     def _doing(self, what: str, key: LetterKey) -> str:
         return f"{what} of consumer {key.consumer!r} in table {self.name}"
 
 
-def _row(row: Any) -> LetterRow | None:
+def _letter(row: Any) -> DeadLetter | None:
     """Return the letter; None if the row has only attempts."""
-    consumer, day, event_us, event_id, status, attempts, *rest, audit = values_of(row)
+    consumer, _, event_us, event_id, status, attempts, error, trail, failed_us, *event, park, audit = values_of(row)
     # A row with only a status and an audit entry results from resolving a letter whose row was deleted, because UPDATE
     # creates a row.
-    if status is None or rest[2] is None:
+    if status is None or failed_us is None:
         return None
-    error, traceback, failed_us, event_type, foreign_id, metadata, trace, late, park = rest
-    return LetterRow(
-        LetterKey(consumer, day, event_us, event_id),
-        status,
-        attempts or 0,
-        error or "",
-        traceback or "",
-        failed_us,
-        event_type or 0,
-        foreign_id or "",
-        metadata or b"",
-        trace or b"",
-        bool(late),
-        park or "",
-        tuple(sorted((audit or {}).items())),
-    )
+    kind, foreign_id, metadata, trace, late = event
+    at, failed_at = tu.datetime_of(event_us), tu.datetime_of(failed_us)
+    kept = KeptEvent(event_id, kind or 0, foreign_id or "", at, metadata or b"", trace or b"", bool(late))
+    done = tuple(sorted((audit or {}).items()))
+    return DeadLetter(consumer, kept, attempts or 0, error or "", trail or "", failed_at, status, done, park or "")
