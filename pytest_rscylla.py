@@ -30,7 +30,7 @@ _OPTION = "embedded_scylla_scope"
 _MARKER = "embedded_scylla"
 
 # Before anything imports them: pytest rewrites them automatically only in an installed wheel, not in an editable tree.
-pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.publishcontracts")
+pytest.register_assert_rewrite("rscylla.testing.contracts")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

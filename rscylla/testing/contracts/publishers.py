@@ -1,7 +1,4 @@
-"""The contract suite of publishers: the required behavior of each ``Publisher``, as a test class to subclass.
-
-``rscylla.testing.contracts`` exports it, and explains how to use it.
-"""
+"""The contract suite of publishers: the required behavior of each ``Publisher``, as a test class to subclass."""
 
 from __future__ import annotations
 
