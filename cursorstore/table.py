@@ -17,6 +17,7 @@ from rscylla.driver import DRIVER_ERRORS, translate
 from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, RscyllaError, TableNotFound
 
 __all__ = [
+    "InTable",
     "StoreTable",
     "TableKind",
     "check_name",
@@ -244,6 +245,19 @@ def check_name(what: str, name: str) -> None:
         size = 0
     if not 0 < size <= 65_535:
         raise ConfigError(f"{what} must be text of 1 to 65535 bytes")
+
+
+class InTable:
+    """What is kept in one table."""
+
+    _table: StoreTable
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._table.name}>"
+
+    def create_schema(self) -> None:
+        """Create the table if it does not exist."""
+        self._table.create()
 
 
 def values_of(row: Any) -> tuple[Any, ...]:

@@ -43,7 +43,8 @@ from rscylla.errors import (
 )
 
 from ..checks import check_consumer, check_reason, conflict, moves, signature
-from ..schema import DEFAULT_TABLE
+from ..schema import CURSORS, DEFAULT_TABLE
+from ..table import InTable
 from .codec import CursorCodec, EventCursorCodec, parse_us
 from .table import CursorRow, CursorTable
 
@@ -83,7 +84,7 @@ class _Known:
     error: CursorError | None = None  # why set_cursor fails until the cursor is read again
 
 
-class ScyllaCursorStore:
+class ScyllaCursorStore(InTable):
     """Cursors in the table *keyspace*.*table*, one plain write for each ``set_cursor``. Thread-safe.
 
     Args:
@@ -123,7 +124,9 @@ class ScyllaCursorStore:
     ) -> None:
         if epoch_check < timedelta():
             raise ConfigError("epoch_check must not be negative; timedelta(0) checks at each save")
-        self._table = CursorTable(session, keyspace, table, create=create, consistency=consistency)
+        self._table: CursorTable = CursorTable(
+            session, CURSORS, keyspace, table, create=create, consistency=consistency
+        )
         self._codec = codec or EventCursorCodec()
         self._epoch_check = epoch_check.total_seconds()
         self._fence_of: Callable[[str], Fence | None] = (
@@ -134,13 +137,6 @@ class ScyllaCursorStore:
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
         self._told_of: set[tuple[str, str]] = set()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._table.name}>"
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
 
     def check_access(self) -> None:
         """Check that this user can read and reset cursors; writes nothing.

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from ..schema import CURSORS
 from ..table import StoreTable, values_of
 
 __all__ = ["CursorRow", "CursorTable"]
@@ -44,9 +43,6 @@ class CursorRow:
 
 class CursorTable(StoreTable):
     """A table of cursors."""
-
-    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
-        super().__init__(session, CURSORS, keyspace, table, create=create, consistency=consistency)
 
     def read(self, consumer: str, *, serial: bool = False) -> CursorRow | None:
         """Return the highest epoch of *consumer*. A *serial* read includes resets that are in progress."""

@@ -20,9 +20,9 @@ __all__ = ["MemoryGroupTable", "MemoryMembership"]
 
 
 class MemoryGroupTable:
-    """Groups in memory, for members in one process. Thread-safe. Memberships expire by *clock*.
+    """Groups in memory, for members in one process. Implements ``GroupRows``. Memberships expire by *clock*.
 
-    Its methods are the storage of memberships, which a test may override to delay or lose answers.
+    A test may override its methods to delay or lose answers.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -31,12 +31,10 @@ class MemoryGroupTable:
         self._groups: dict[str, _Group] = {}
 
     def names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
         with self._lock:
             return sorted(self._groups)
 
     def read(self, name: str, *, serial: bool = False) -> GroupView | None:
-        """Return the group; None if it has never had a member."""
         with self._lock:
             group = self._groups.get(name)
             if group is None:
@@ -45,22 +43,18 @@ class MemoryGroupTable:
             return view_of(name, group.count, group.planned, members, group.slices)
 
     def found(self, name: str, count: int) -> bool:
-        """Store the group with *count* slices, unless it is there."""
         with self._lock:
             return self._groups.setdefault(name, fresh := _Group(count)) is fresh
 
     def add(self, name: str, standing: Standing) -> bool:
-        """Add a member."""
         with self._lock:
             return self._write(name, standing)
 
     def keep(self, name: str, standing: Standing) -> bool:
-        """Write what a member tells of itself again, if it is still there."""
         with self._lock:
             return self._is_there(name, standing.token) and self._write(name, standing)
 
     def drop(self, name: str, token: str) -> bool:
-        """Remove a member if it is still there."""
         with self._lock:
             there = self._is_there(name, token)
             if there:
@@ -68,7 +62,6 @@ class MemoryGroupTable:
             return there
 
     def take(self, name: str, count: int, standing: Standing, moves: Sequence[Move], gone: str) -> bool:
-        """As ``give``, and only if the group has *count* slices and shall keep them, and member *gone* is not there."""
         with self._lock:
             group = self._groups[name]
             return (
@@ -78,12 +71,10 @@ class MemoryGroupTable:
             )
 
     def give(self, name: str, count: int, standing: Standing, moves: Sequence[Move]) -> bool:
-        """Do all *moves* and ``keep``, or nothing: each slice of *count* must have its epoch, and the member exist."""
         with self._lock:
             return self._swap(name, count, standing, moves)
 
     def drain(self, name: str, token: str, drains: bool) -> bool:
-        """Ask a member to hand over its slices, or no longer, if it is there."""
         with self._lock:
             there = self._is_there(name, token)
             if there:
@@ -91,7 +82,6 @@ class MemoryGroupTable:
             return there
 
     def plan(self, name: str, count: int, was: int, planned: int) -> bool:
-        """Set the next count to *planned*, 0 for none, if the group has *count* slices and the next count *was*."""
         with self._lock:
             group = self._groups[name]
             if (group.count, group.planned) != (count, was):
@@ -100,7 +90,6 @@ class MemoryGroupTable:
             return True
 
     def recount(self, name: str, count: int, planned: int) -> bool:
-        """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
         with self._lock:
             group = self._groups[name]
             if (group.count, group.planned) != (count, planned):

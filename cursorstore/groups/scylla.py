@@ -10,13 +10,14 @@ from rscylla.clock import Clock
 from ..leases.table import write_timeout_s
 from ..leases.term import DEFAULT_TTL
 from ..schema import DEFAULT_GROUP_TABLE
+from ..table import InTable
 from .group import SLICES, _Membership
 from .table import ScyllaGroupTable
 
 __all__ = ["ScyllaMembership"]
 
 
-class ScyllaMembership(_Membership):
+class ScyllaMembership(_Membership, InTable):
     """A membership in a group of the table *keyspace*.*table*. Implements ``rscylla.abc.Membership``. Thread-safe.
 
     One object is one process.
@@ -61,7 +62,3 @@ class ScyllaMembership(_Membership):
             session, keyspace, table, create=create, consistency=consistency, timeout_s=timeout_s
         )
         super().__init__(self._table, name, owner, slices, ttl, margin, clock)
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()

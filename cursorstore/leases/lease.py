@@ -30,8 +30,8 @@ from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
 from ..cursors.codec import format_us, parse_us
-from ..schema import DEFAULT_LEASE_TABLE
-from ..table import check_name
+from ..schema import DEFAULT_LEASE_TABLE, LEASES
+from ..table import InTable, check_name
 from .table import Claim, LeaseRow, LeaseTable
 from .term import DEFAULT_TTL, Holder
 
@@ -235,7 +235,7 @@ class _Lease(Holder):
         )
 
 
-class ScyllaLease(_Lease):
+class ScyllaLease(_Lease, InTable):
     """A lease in the table *keyspace*.*table*. Implements ``rscylla.abc.Lease``. Thread-safe; one object is one owner.
 
     Args:
@@ -270,16 +270,12 @@ class ScyllaLease(_Lease):
         consistency: int | str = "LOCAL_QUORUM",
         clock: Clock | None = None,
     ) -> None:
-        self._table = LeaseTable(session, keyspace, table, create=create, consistency=consistency)
+        self._table = LeaseTable(session, LEASES, keyspace, table, create=create, consistency=consistency)
         super().__init__(self._table, name, owner, ttl, margin, clock)
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
 
 
 class MemoryLeaseTable:
-    """Leases in memory, for owners in one process. Thread-safe. They expire by *clock*."""
+    """Leases in memory, for owners in one process, as ``LeaseTable`` has them. Thread-safe. They expire by *clock*."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -287,27 +283,22 @@ class MemoryLeaseTable:
         self._leases: dict[str, tuple[int, Claim | None, float]] = {}
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
-        """Return the lease; None if it never had a holder."""
         with self._lock:
             return self._row(name) if name in self._leases else None
 
     def add(self, name: str) -> bool:
-        """Add a free lease; return False if it already exists."""
         with self._lock:
             return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
 
     def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
-        """Give the lease a higher *epoch* and *claim*, if it still equals *last*; return whether it did."""
         with self._lock:
             return self._swap(last.name, last.epoch, last.token, epoch, claim)
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Extend *claim* if it still holds the lease with *epoch*; return whether it did."""
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, claim)
 
     def drop(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Remove *claim* if it still holds the lease with *epoch*; return whether it did."""
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, None)
 
@@ -359,7 +350,7 @@ def list_leases(
         TableNotFound, ConfigError: the table does not exist, or is a different one.
         QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read.
     """
-    rows = LeaseTable(session, keyspace, table, create=False, consistency=consistency).rows()
+    rows = LeaseTable(session, LEASES, keyspace, table, create=False, consistency=consistency).rows()
     return sorted(map(_record, rows), key=lambda record: record.name)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from ..schema import LEASES
 from ..table import StoreTable, values_of
 
 __all__ = ["Claim", "LeaseRow", "LeaseTable", "write_timeout_s"]
@@ -39,9 +38,6 @@ class Claim:
 
 class LeaseTable(StoreTable):
     """A table of leases."""
-
-    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
-        super().__init__(session, LEASES, keyspace, table, create=create, consistency=consistency)
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
         """Return the lease; None if it never had a holder. A *serial* read includes conditional writes in progress."""

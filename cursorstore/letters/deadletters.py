@@ -18,13 +18,14 @@ from rscylla.errors import ConfigError, InvalidCursor, LetterClaimed
 from rscylla.event import Event, EventID
 
 from ..checks import check_consumer, signature
-from ..schema import DEFAULT_LETTER_TABLE
+from ..schema import DEFAULT_LETTER_TABLE, LETTERS
+from ..table import InTable
 from .table import LetterKey, LetterTable
 
 __all__ = ["MemoryDeadLetters", "ScyllaDeadLetters"]
 
 
-class ScyllaDeadLetters:
+class ScyllaDeadLetters(InTable):
     """Dead letters in the table *keyspace*.*table*, all by plain writes. Thread-safe.
 
     The key of a letter is the consumer, the time of the event, and the event id: the same event replaces its letter.
@@ -59,16 +60,11 @@ class ScyllaDeadLetters:
         # A TTL is a number of whole seconds up to 20 years.
         if not timedelta(seconds=1) <= keep_tries <= timedelta(days=7300):
             raise ConfigError("keep_tries must be between one second and 20 years")
-        self._table = LetterTable(session, keyspace, table, create=create, consistency=consistency)
+        self._table: LetterTable = LetterTable(
+            session, LETTERS, keyspace, table, create=create, consistency=consistency
+        )
         self._ttl_s = int(keep_tries.total_seconds())
         self._clock = clock or SystemClock()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._table.name}>"
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
 
     def tries(self, consumer: str, event: Event) -> int:
         return self._table.tries(_key(consumer, event.id, event.timestamp_us))

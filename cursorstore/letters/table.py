@@ -16,7 +16,6 @@ import attrs
 from rscylla import _timeuuid as tu
 from rscylla._letters import DEAD, DeadLetter, KeptEvent, letter_order
 
-from ..schema import LETTERS
 from ..table import StoreTable, values_of
 
 __all__ = ["LetterKey", "LetterTable"]
@@ -51,9 +50,6 @@ class LetterKey:
 
 class LetterTable(StoreTable):
     """A table of dead letters."""
-
-    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
-        super().__init__(session, LETTERS, keyspace, table, create=create, consistency=consistency)
 
     def tries(self, key: LetterKey) -> int:
         """Return the number of failed attempts that are recorded."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from cursorstore.table import StoreTable, TableKind, values_of
+from cursorstore.table import InTable, StoreTable, TableKind, values_of
 
 from ..abc import Built
 
@@ -37,7 +37,7 @@ BUILDS = TableKind(
 build_schema_cql = BUILDS.cql
 
 
-class ScyllaBuilds:
+class ScyllaBuilds(InTable):
     """Builds in the table *keyspace*.*table*. Implements ``BuildStore``. Thread-safe.
 
     The arguments are those of ``ScyllaTimers``.
@@ -53,10 +53,6 @@ class ScyllaBuilds:
         consistency: int | str = "LOCAL_QUORUM",
     ) -> None:
         self._table = StoreTable(session, BUILDS, keyspace, table, create=create, consistency=consistency)
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
 
     def find_builds(self, projection: str) -> Built:
         found = self._read(projection)

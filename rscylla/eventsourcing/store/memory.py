@@ -27,7 +27,6 @@ class MemoryEventStore:
         self._events: dict[AggregateID, list[EventRecord]] = {}
 
     def append(self, records: Sequence[EventRecord]) -> None:
-        """Append *records*, the next events of one aggregate; see ``EventStore.append``."""
         aggregate, expected = self._bounds.check(records)
         with self._lock:
             events = self._events.setdefault(aggregate, [])
@@ -40,18 +39,15 @@ class MemoryEventStore:
             raise conflict(aggregate, expected, actual)
 
     def read(self, aggregate: AggregateID, after: int = 0) -> Iterator[EventRecord]:
-        """Yield the events of *aggregate* with versions above *after*, in order."""
         with self._lock:
             found = self._events.get(aggregate, [])[max(0, after) :]
         yield from found
 
     def head(self, aggregate: AggregateID) -> int:
-        """Return the version of the last event; 0 if there is none."""
         with self._lock:
             return len(self._events.get(aggregate, []))
 
     def scan(self, within: TokenRange = TokenRange(), /) -> Iterator[ScanPage]:  # noqa: B008 - a value
-        """Yield the events of all aggregates of a token range; see ``EventStore.scan``."""
         with self._lock:
             events = {token: list(found) for key, found in self._events.items() if _in(token := _token(key), within)}
         page: list[EventRecord] = []
@@ -82,11 +78,9 @@ class MemorySnapshotStore:
         self._snapshots: dict[AggregateID, Snapshot] = {}
 
     def get_snapshot(self, aggregate: AggregateID) -> Snapshot | None:
-        """Return the snapshot that was put last; None if there is none."""
         return self._snapshots.get(aggregate)
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep *snapshot* instead of the one before."""
         self._snapshots[snapshot.aggregate] = snapshot
 
 
@@ -98,11 +92,9 @@ class MemorySubjectKeys:
         self._keys: dict[str, bytes] = {}
 
     def find_key(self, subject: str) -> bytes | None:
-        """Return the key of *subject*; None if it has none, or was forgotten."""
         return self._keys.get(subject) or None
 
     def make_key(self, subject: str) -> bytes:
-        """Return the key of *subject*, made first if there is none; ``SubjectForgotten`` if it was forgotten."""
         with self._lock:
             key = self._keys.setdefault(subject, secrets.token_bytes(32))
         if not key:
@@ -110,6 +102,5 @@ class MemorySubjectKeys:
         return key
 
     def forget(self, subject: str) -> None:
-        """Delete the key of *subject* for good."""
         with self._lock:
             self._keys[subject] = b""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, timedelta
 from typing import Any
 
-from cursorstore.table import StoreTable, values_of
+from cursorstore.table import InTable, StoreTable, values_of
 
 from ..._retry import Backoff, may_help, retry
 from ..._tokens import TokenRange
@@ -54,7 +54,7 @@ _KEY = ("aggregate_type", "aggregate_id")
 _OF_AGGREGATE = "aggregate_type = ? AND aggregate_id = ?"
 
 
-class ScyllaEventStore:
+class ScyllaEventStore(InTable):
     """Events in the table *keyspace*.*table*, whose CDC log is their outbox. Implements ``EventStore``. Thread-safe.
 
     Args:
@@ -91,10 +91,6 @@ class ScyllaEventStore:
         self._stop = stop or Stop()
         self._table = StoreTable(session, events_kind(log_ttl), keyspace, table, create=create, consistency=consistency)
         self._scan = TableScan(session, keyspace, table, (*_KEY, *_COLUMNS), consistency=consistency, clock=self._clock)
-
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
 
     def append(self, records: Sequence[EventRecord]) -> None:
         """Append *records*, the next events of one aggregate; see ``EventStore.append``. Blocks.
@@ -170,7 +166,6 @@ class ScyllaEventStore:
                 yield _record(aggregate, values_of(row))
 
     def head(self, aggregate: AggregateID) -> int:
-        """Return the version of the last event; 0 if there is none."""
         text = f"SELECT head FROM {self._table.name} WHERE {_OF_AGGREGATE} LIMIT 1"
         with self._table.errors(f"reading the version of {aggregate} in table {self._table.name}"):
             for row in self._table.run(text, (aggregate.type, aggregate.id)):
@@ -218,7 +213,7 @@ def _record(aggregate: AggregateID, row: Sequence[Any]) -> EventRecord:
         ) from e
 
 
-class ScyllaSnapshotStore:
+class ScyllaSnapshotStore(InTable):
     """Snapshots in the table *keyspace*.*table*. Implements ``SnapshotStore``. Thread-safe.
 
     The arguments are those of ``ScyllaEventStore``. Writes are plain: a snapshot that is lost, or replaced by an older
@@ -236,12 +231,7 @@ class ScyllaSnapshotStore:
     ) -> None:
         self._table = StoreTable(session, SNAPSHOTS, keyspace, table, create=create, consistency=consistency)
 
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
-
     def get_snapshot(self, aggregate: AggregateID) -> Snapshot | None:
-        """Return the snapshot that was put last; None if there is none."""
         text = f"SELECT snapshot FROM {self._table.name} WHERE {_OF_AGGREGATE}"
         with self._table.errors(f"reading the snapshot of {aggregate} in table {self._table.name}"):
             found = [values_of(row)[0] for row in self._table.run(text, (aggregate.type, aggregate.id))]
@@ -256,7 +246,6 @@ class ScyllaSnapshotStore:
             ) from e
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep *snapshot* instead of the one before."""
         aggregate = snapshot.aggregate
         cell = json.dumps([snapshot.version, snapshot.schema, snapshot.state, *snapshot.commands], ensure_ascii=False)
         text = f"INSERT INTO {self._table.name} (aggregate_type, aggregate_id, snapshot) VALUES (?, ?, ?)"
@@ -264,7 +253,7 @@ class ScyllaSnapshotStore:
             self._table.run(text, (aggregate.type, aggregate.id, cell))
 
 
-class ScyllaSubjectKeys:
+class ScyllaSubjectKeys(InTable):
     """Keys of subjects in the table *keyspace*.*table*. Implements ``SubjectKeys``. Thread-safe.
 
     The arguments are those of ``ScyllaEventStore``. A forgotten key is overwritten: it is gone from the disks once the
@@ -286,12 +275,7 @@ class ScyllaSubjectKeys:
         self._stop = stop or Stop()
         self._table = StoreTable(session, KEYS, keyspace, table, create=create, consistency=consistency)
 
-    def create_schema(self) -> None:
-        """Create the table if it does not exist."""
-        self._table.create()
-
     def find_key(self, subject: str) -> bytes | None:
-        """Return the key of *subject*; None if it has none, or was forgotten."""
         return self._read(subject, serial=False) or None
 
     def make_key(self, subject: str) -> bytes:
