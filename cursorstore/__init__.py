@@ -14,7 +14,8 @@ from .groups.memory import MemoryGroupTable, MemoryMembership
 from .groups.rows import GroupRows
 from .groups.scylla import ScyllaMembership
 from .groups.table import ScyllaGroupTable
-from .leases.lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
+from .leases.lease import MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
+from .leases.table import LeaseRecord
 from .letters.deadletters import MemoryDeadLetters, ScyllaDeadLetters
 from .schema import (
     DEFAULT_GROUP_TABLE,

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import cassandra
@@ -23,6 +23,8 @@ __all__ = [
     "check_name",
     "values_of",
 ]
+
+T = TypeVar("T")
 
 # The level of the Paxos rounds, which must span the same data centers as plain reads and writes.
 _SERIAL = {
@@ -150,12 +152,15 @@ class StoreTable:
             "connected to ScyllaDB or Cassandra"
         )
 
-    def settled(self, text: str, values: tuple[Any, ...], done: Callable[[], bool]) -> bool:
+    def settled(
+        self, text: str, values: tuple[Any, ...], read: Callable[[], T | None], done: Callable[[T], bool]
+    ) -> bool:
         """Execute a conditional write and return whether it was applied, also if its answer does not say so.
 
-        *done* says by a serial read whether what the write asks for is there. It is asked after a refusal, too: the
-        driver may have sent the write twice, and the first one makes the second one fail. A write whose answer is
-        unknown, and which *done* does not find, is an error: to say that it was refused would lose it.
+        *read* is a serial read, and *done* says of what it returns whether what the write asks for is there. They are
+        asked after a refusal, too: the driver may have sent the write twice, and the first one makes the second one
+        fail. A write whose answer is unknown, and which is not found, is an error: to say that it was refused would
+        lose it.
         """
         unknown: Exception | None = None
         try:
@@ -164,7 +169,8 @@ class StoreTable:
                     return True
         except (QueryTimeout, ConnectionFailed) as e:
             unknown = e
-        if done():
+        found = read()
+        if found is not None and done(found):
             return True
         if unknown is not None:
             raise unknown

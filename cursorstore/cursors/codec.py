@@ -16,7 +16,7 @@ from rscylla import _timeuuid as tu
 from rscylla.errors import InvalidCursor
 from rscylla.event import Event, EventID, LogMark
 
-__all__ = ["CursorCodec", "EventCursorCodec", "EventOrder", "IntCursorCodec", "format_us", "parse_us"]
+__all__ = ["CursorCodec", "EventCursorCodec", "EventOrder", "IntCursorCodec", "format_us", "moment", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
@@ -133,6 +133,11 @@ class IntCursorCodec:
 def format_us(us: int) -> str:
     """Return a time as text of fixed width, with all six digits of the fraction, so that it sorts."""
     return _format(us, 0, 6)
+
+
+def moment(text: str) -> datetime | None:
+    """Return the time that ``format_us`` formatted; None for ""."""
+    return tu.datetime_of(parse_us(text)) if text else None
 
 
 def parse_us(text: str) -> int:

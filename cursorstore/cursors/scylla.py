@@ -23,12 +23,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import attrs
 
-from rscylla import _timeuuid as tu
 from rscylla._tokens import Slice
 from rscylla.abc import CursorRecord, Fence, Fencing, Lease
 from rscylla.clock import Clock, SystemClock
@@ -45,7 +44,7 @@ from rscylla.errors import (
 from ..checks import check_consumer, check_reason, conflict, moves, signature
 from ..schema import CURSORS, DEFAULT_TABLE
 from ..table import InTable
-from .codec import CursorCodec, EventCursorCodec, parse_us
+from .codec import CursorCodec, EventCursorCodec, moment
 from .table import CursorRow, CursorTable
 
 __all__ = ["ScyllaCursorStore"]
@@ -426,7 +425,7 @@ class ScyllaCursorStore(InTable):
             row.consumer,
             self._codec.decode(row.saved or ""),
             row.epoch,
-            _moment(written),
+            moment(written),
             row.reason,
             takeover=_took_over(row),
             lease=row.lease,
@@ -488,7 +487,3 @@ def _replaced(consumer: str, row: CursorRow, lease: Fence | None, fence: int) ->
             "work against each other; give each group or service consumer names of its own"
         )
     return conflict(consumer)
-
-
-def _moment(text: str) -> datetime | None:
-    return tu.datetime_of(parse_us(text)) if text else None

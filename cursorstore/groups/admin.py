@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from functools import partial
 
 from rscylla._groups import GroupMember, GroupView
 from rscylla._tokens import FAST, SNAPSHOT, slice_named
@@ -126,7 +127,7 @@ def reslice_group(
             for consumer in _consumers(store, name, old) if consumers is None else sorted(consumers):
                 stop.check()
                 moved |= reslice_started(store, consumer, old, count, reason=reason)
-        _finish(table, name, old, count)
+        _change(table, name, count, partial(table.recount, name, old, count), lambda seen: seen.count == count)
     except BaseException as error:
         _undo(table, name, old, count, error)
         raise
@@ -174,14 +175,8 @@ def _announce(table: GroupRows, view: GroupView, count: int) -> None:
     """Set the next number of slices, from when on nobody takes one."""
     if view.next_count == count:
         return
-    failed: Exception | None = None
-    try:
-        table.plan(view.name, view.count, 0, count)
-    except (QueryTimeout, ConnectionFailed) as e:
-        failed = e
-    seen = _view(table, view.name, serial=True)
-    if (seen.count, seen.next_count) != (view.count, count):
-        raise failed or _ended(view.name, count)
+    write = partial(table.plan, view.name, view.count, 0, count)
+    _change(table, view.name, count, write, lambda seen: (seen.count, seen.next_count) == (view.count, count))
 
 
 def _await_free(
@@ -231,14 +226,16 @@ def _consumers(store: CursorStore, name: str, count: int) -> list[str]:
     return sorted(found - {f"{consumer}{FAST}" for consumer in found})
 
 
-def _finish(table: GroupRows, name: str, old: int, count: int) -> None:
+def _change(
+    table: GroupRows, name: str, count: int, write: Callable[[], bool], is_done: Callable[[GroupView], bool]
+) -> None:
+    """Write a step of the change to *count* slices, and see that it is done, whatever the answer was."""
     failed: Exception | None = None
     try:
-        table.recount(name, old, count)
+        write()
     except (QueryTimeout, ConnectionFailed) as e:
         failed = e
-    seen = _view(table, name, serial=True)
-    if seen.count != count:
+    if not is_done(_view(table, name, serial=True)):
         raise failed or _ended(name, count)
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 import attrs
 
-from rscylla import _timeuuid as tu
 from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
 from rscylla.errors import ConfigError
 
-from ..cursors.codec import parse_us
+from ..cursors.codec import moment
 from ..table import check_name
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "check_count",
     "check_group",
     "member_of",
-    "moment",
     "moved",
     "packed",
     "view_of",
@@ -105,11 +103,6 @@ class GroupRows(Protocol):
 
     def recount(self, name: str, count: int, planned: int) -> bool:
         """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
-
-
-def moment(text: str) -> datetime | None:
-    """Return the time that a row has as text; None for ""."""
-    return tu.datetime_of(parse_us(text)) if text else None
 
 
 def member_of(

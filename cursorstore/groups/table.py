@@ -8,9 +8,10 @@ from typing import Any
 from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
 
+from ..cursors.codec import moment
 from ..schema import DEFAULT_GROUP_TABLE, GROUPS
 from ..table import StoreTable, values_of
-from .rows import Move, Standing, member_of, moment, view_of
+from .rows import Move, Standing, member_of, view_of
 
 __all__ = ["ScyllaGroupTable"]
 

@@ -19,23 +19,20 @@ import contextlib
 import logging
 import threading
 import uuid
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol
 
-import attrs
-
-from rscylla import _timeuuid as tu
 from rscylla._retry import Backoff, retry
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
-from ..cursors.codec import format_us, parse_us
+from ..cursors.codec import format_us
 from ..schema import DEFAULT_LEASE_TABLE, LEASES
 from ..table import InTable, check_name
-from .table import Claim, LeaseRow, LeaseTable
+from .table import Claim, LeaseRecord, LeaseTable, record_of
 from .term import DEFAULT_TTL, Holder
 
-__all__ = ["LeaseRecord", "MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
+__all__ = ["MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
 
 _log = logging.getLogger("rscylla.cursorstore")
 
@@ -45,26 +42,12 @@ _AFTER_EXPIRY = Backoff(initial=timedelta(seconds=1))
 _NEVER = float("-inf")
 
 
-@attrs.frozen
-class LeaseRecord:
-    """A lease, as ``list_leases`` returns it: its holder, since when, and how long it lasts unless it is renewed.
-
-    If the lease is free, ``owner`` is "" and ``since`` is None. ``epoch`` is the epoch of the last holder.
-    """
-
-    name: str
-    epoch: int
-    owner: str = ""
-    since: datetime | None = None
-    expires_in: timedelta = timedelta()
-
-
 class _Rows(Protocol):
     """The storage of leases: ``LeaseTable``, or memory."""
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None: ...
+    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None: ...
     def add(self, name: str) -> bool: ...
-    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool: ...
+    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool: ...
     def keep(self, name: str, epoch: int, claim: Claim) -> bool: ...
     def drop(self, name: str, epoch: int, claim: Claim) -> bool: ...
 
@@ -99,7 +82,7 @@ class _Lease(Holder):
         """The fencing epoch of this owner's last lease, 0 before the first."""
         self._other_until = _NEVER  # how long another owner holds it, by the monotonic clock
         self._error = "no answer yet"  # why the last look failed; "" if it did not
-        self._left_s = 0  # how long the holder's lease still ran at the last read
+        self._left_s = 0.0  # how long the holder's lease still ran at the last read
         self._since = ""
 
     def __repr__(self) -> str:
@@ -126,11 +109,12 @@ class _Lease(Holder):
             if row is None:
                 with contextlib.suppress(QueryTimeout, ConnectionFailed):  # the read below shows the result
                     self._rows.add(self.name)
-                row = LeaseRow(self.name, 0)
+                row = LeaseRecord(self.name, 0)
             # The claim is our own if an acquisition timed out and was applied nevertheless.
             self._error = ""
             if row.token not in ("", self._token):
-                self._left_s, self._other_until = row.seconds, self._clock.monotonic() + row.seconds
+                self._left_s = row.expires_in.total_seconds()
+                self._other_until = self._clock.monotonic() + self._left_s
                 return False
             began = self._term.now()
             since = format_us(self._clock.now_us())
@@ -196,7 +180,7 @@ class _Lease(Holder):
             if self.epoch > epoch:
                 return
             began = self._term.now()
-            if not self._take(LeaseRow(self.name, self.epoch, self._token), epoch + 1, self._since):
+            if not self._take(LeaseRecord(self.name, self.epoch, token=self._token), epoch + 1, self._since):
                 self._term.end()
                 raise self._lost("it expired, or its row was changed manually")
             self.epoch = epoch + 1
@@ -215,7 +199,7 @@ class _Lease(Holder):
             if held_once and self._rows.drop(self.name, self.epoch, self._claim(self._since)):
                 _log.info("lease %r was released by %s", self.name, self.owner)
 
-    def _take(self, last: LeaseRow, epoch: int, since: str) -> bool:
+    def _take(self, last: LeaseRecord, epoch: int, since: str) -> bool:
         """Return whether the lease, which equalled *last*, is ours with *epoch*."""
         try:
             if self._rows.take(last, epoch, self._claim(since)):
@@ -282,7 +266,7 @@ class MemoryLeaseTable:
         self._lock = threading.Lock()
         self._leases: dict[str, tuple[int, Claim | None, float]] = {}
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
+    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None:
         with self._lock:
             return self._row(name) if name in self._leases else None
 
@@ -290,7 +274,7 @@ class MemoryLeaseTable:
         with self._lock:
             return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
 
-    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
         with self._lock:
             return self._swap(last.name, last.epoch, last.token, epoch, claim)
 
@@ -302,12 +286,12 @@ class MemoryLeaseTable:
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, None)
 
-    def _row(self, name: str) -> LeaseRow:
+    def _row(self, name: str) -> LeaseRecord:
         epoch, claim, until = self._leases[name]
         left = until - self.clock.monotonic()
         if claim is None or left <= 0:
-            return LeaseRow(name, epoch)
-        return LeaseRow(name, epoch, claim.token, claim.owner, claim.since, int(left))
+            return LeaseRecord(name, epoch)
+        return record_of(name, epoch, claim.token, claim.owner, claim.since, int(left))
 
     def _swap(self, name: str, epoch: int, token: str, new_epoch: int, claim: Claim | None) -> bool:
         if name not in self._leases:
@@ -351,11 +335,4 @@ def list_leases(
         QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read.
     """
     rows = LeaseTable(session, LEASES, keyspace, table, create=False, consistency=consistency).rows()
-    return sorted(map(_record, rows), key=lambda record: record.name)
-
-
-def _record(row: LeaseRow) -> LeaseRecord:
-    if not row.token:
-        return LeaseRecord(row.name, row.epoch)
-    since = tu.datetime_of(parse_us(row.since)) if row.since else None
-    return LeaseRecord(row.name, row.epoch, row.owner, since, timedelta(seconds=row.seconds))
+    return sorted(rows, key=lambda record: record.name)

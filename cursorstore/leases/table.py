@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
 
 import attrs
 
+from ..cursors.codec import moment
 from ..table import StoreTable, values_of
 
-__all__ = ["Claim", "LeaseRow", "LeaseTable", "write_timeout_s"]
+__all__ = ["Claim", "LeaseRecord", "LeaseTable", "record_of", "write_timeout_s"]
 
 LEAST_TIMEOUT_S = 1.0
 """Minimum time-out of a conditional write, which takes several round trips."""
 
 
 @attrs.frozen
-class LeaseRow:
-    """A lease as the database returns it. ``token`` is "" if it is free; it expires in ``seconds``."""
+class LeaseRecord:
+    """A lease, as ``list_leases`` returns it: its holder, since when, and how long it lasts unless it is renewed.
+
+    If the lease is free, ``owner`` is "" and ``since`` is None. ``epoch`` is the epoch of the last holder; ``token``
+    is what the row knows the holder by.
+    """
 
     name: str
     epoch: int
-    token: str = ""
     owner: str = ""
-    since: str = ""
-    seconds: int = 0
+    since: datetime | None = None
+    expires_in: timedelta = timedelta()
+    token: str = attrs.field(default="", repr=False)
 
 
 @attrs.frozen
@@ -39,19 +44,19 @@ class Claim:
 class LeaseTable(StoreTable):
     """A table of leases."""
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
+    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None:
         """Return the lease; None if it never had a holder. A *serial* read includes conditional writes in progress."""
         text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name} WHERE name = ?"
         with self.errors(f"reading lease {name!r} from table {self.name}"):
             for row in self.run(text, (name,), serial=serial):
-                return _row(row)
+                return record_of(*values_of(row))
         return None
 
-    def rows(self) -> list[LeaseRow]:
+    def rows(self) -> list[LeaseRecord]:
         """Return all leases."""
         text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name}"
         with self.errors(f"listing the leases in table {self.name}"):
-            return [_row(row) for row in self.run(text, ())]
+            return [record_of(*values_of(row)) for row in self.run(text, ())]
 
     def add(self, name: str) -> bool:
         """Insert a free lease with epoch 0; return False if the lease already exists."""
@@ -59,7 +64,7 @@ class LeaseTable(StoreTable):
         with self.errors(f"creating lease {name!r} in table {self.name}"):
             return self.applied(text, (name,))
 
-    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
+    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
         """Give the lease a higher *epoch* and *claim* if it still equals *last*; return whether it did."""
         # A statement has one TTL, but the epoch must stay when the claim expires. Hence two statements in a batch: as
         # both are in one partition, it is one conditional write. "= null" is literal, because not every server accepts
@@ -100,6 +105,8 @@ def write_timeout_s(ttl_s: int) -> float:
     return max(LEAST_TIMEOUT_S, ttl_s / 8)
 
 
-def _row(row: Any) -> LeaseRow:
-    name, epoch, token, owner, since, seconds = values_of(row)
-    return LeaseRow(name, epoch or 0, token or "", owner or "", since or "", seconds or 0)
+def record_of(name: str, epoch: int | None, token: str, owner: str, since: str, seconds: int) -> LeaseRecord:
+    """Return a lease as its row has it; what tells its holder is null if it is free."""
+    if not token:
+        return LeaseRecord(name, epoch or 0)
+    return LeaseRecord(name, epoch or 0, owner or "", moment(since), timedelta(seconds=seconds or 0), token)

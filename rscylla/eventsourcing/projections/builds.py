@@ -108,12 +108,7 @@ class ScyllaBuilds(InTable):
 
     def _step(self, projection: str, text: str, values: tuple[Any, ...], done: Callable[[Built], bool]) -> bool:
         """Execute a conditional write; return whether it was applied, now or by an earlier attempt."""
-
-        def is_done() -> bool:
-            found = self._read(projection)
-            return found is not None and done(found)
-
-        return self._table.settled(text, values, is_done)
+        return self._table.settled(text, values, lambda: self._read(projection), done)
 
     def _read(self, projection: str) -> Built | None:
         text = f"SELECT active, building, retired, last, rest FROM {self._table.name} WHERE name = ?"

@@ -8,6 +8,7 @@ the one who looks finds the hint, or the confirmation is refused.
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import attrs
 
@@ -77,9 +78,9 @@ class FirstHint:
         name = self._table.name
         if found is None:
             text = f"INSERT INTO {name} (bucket, due, id, data) VALUES (?, ?, '', ?) IF NOT EXISTS"
-            return self._table.settled(text, (*self._key, to.text), lambda: self._read(serial=True) == to)
+            return self._table.settled(text, (*self._key, to.text), partial(self._read, serial=True), to.__eq__)
         text = f"UPDATE {name} SET data = ? WHERE bucket = ? AND due = ? AND id = '' IF data = ?"
-        return self._table.settled(text, (to.text, *self._key, found.text), lambda: self._read(serial=True) == to)
+        return self._table.settled(text, (to.text, *self._key, found.text), partial(self._read, serial=True), to.__eq__)
 
     def _read(self, *, serial: bool) -> Position | None:
         text = f"SELECT data FROM {self._table.name} WHERE bucket = ? AND due = ? AND id = ''"

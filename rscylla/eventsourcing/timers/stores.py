@@ -211,12 +211,7 @@ class ScyllaTimers:
 
     def _step(self, timer_id: str, text: str, values: tuple[Any, ...], done: Callable[[Any], bool]) -> bool:
         """Execute a conditional write; return whether it was applied. *done* judges the row if that is not known."""
-
-        def is_done() -> bool:
-            row = self._read(timer_id)
-            return row is not None and done(row)
-
-        return self._timers.settled(text, values, is_done)
+        return self._timers.settled(text, values, lambda: self._read(timer_id), done)
 
     def _read(self, timer_id: str) -> Any:
         text = f"SELECT state, due, data, claim FROM {self._timers.name} WHERE id = ?"
