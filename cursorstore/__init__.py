@@ -9,24 +9,16 @@ from .cursors.memory import MemoryCursorStore
 from .cursors.readthrough import ReadThroughCursorStore
 from .cursors.reslice import reslice_cursors
 from .cursors.scylla import ScyllaCursorStore
+from .cursors.table import DEFAULT_TABLE, schema_cql
 from .groups.admin import abort_reslice, drain_member, find_group, list_groups, reslice_group
 from .groups.memory import MemoryGroupTable, MemoryMembership
 from .groups.rows import GroupRows
 from .groups.scylla import ScyllaMembership
-from .groups.table import ScyllaGroupTable
+from .groups.table import DEFAULT_GROUP_TABLE, ScyllaGroupTable, group_schema_cql
 from .leases.lease import MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
-from .leases.table import LeaseRecord
+from .leases.table import DEFAULT_LEASE_TABLE, LeaseRecord, lease_schema_cql
 from .letters.deadletters import MemoryDeadLetters, ScyllaDeadLetters
-from .schema import (
-    DEFAULT_GROUP_TABLE,
-    DEFAULT_LEASE_TABLE,
-    DEFAULT_LETTER_TABLE,
-    DEFAULT_TABLE,
-    group_schema_cql,
-    lease_schema_cql,
-    letter_schema_cql,
-    schema_cql,
-)
+from .letters.table import DEFAULT_LETTER_TABLE, letter_schema_cql
 
 __all__ = [
     "DEFAULT_GROUP_TABLE",

@@ -42,10 +42,9 @@ from rscylla.errors import (
 )
 
 from ..checks import check_consumer, check_reason, conflict, moves, signature
-from ..schema import CURSORS, DEFAULT_TABLE
 from ..table import InTable
 from .codec import CursorCodec, EventCursorCodec, moment
-from .table import CursorRow, CursorTable
+from .table import CURSORS, DEFAULT_TABLE, CursorRow, CursorTable
 
 __all__ = ["ScyllaCursorStore"]
 

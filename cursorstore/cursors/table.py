@@ -1,4 +1,9 @@
-"""The statements on a table of cursors."""
+"""The table of cursors, and the statements on it.
+
+One row per epoch of a consumer; the highest epoch counts. Each save writes the columns ``position`` and ``updated``,
+which only grow (see ``scylla.py``). The other columns are written once, when a reset or a new holder of the lease opens
+the epoch.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,35 @@ from typing import Any
 
 import attrs
 
-from ..table import StoreTable, values_of
+from ..table import StoreTable, TableKind, values_of
 
-__all__ = ["CursorRow", "CursorTable"]
+__all__ = ["CURSORS", "DEFAULT_TABLE", "CursorRow", "CursorTable", "schema_cql"]
+
+DEFAULT_TABLE = "rscylla_cursors"
+
+CURSORS = TableKind(
+    what="cursor table",
+    table=DEFAULT_TABLE,
+    columns={
+        "consumer": "text",
+        "epoch": "bigint",
+        "position": "text",
+        "updated": "text",
+        "start": "text",
+        "stamp": "bigint",
+        "opened": "text",
+        "reason": "text",
+        "lease": "text",
+        "fence": "bigint",
+    },
+    primary_key="(consumer), epoch",
+    options="CLUSTERING ORDER BY (epoch DESC) AND ",
+    comment="cursors of rscylla consumers; the highest epoch counts; reset cursors with rscylla, do not edit rows",
+    hint="create it with create_schema() or create=True of the store, --create-store of `rscylla tail`, or the "
+    "statement that `rscylla cursor schema` prints",
+)
+
+schema_cql = CURSORS.cql
 
 _NO_CONSUMER = "\x00nobody"
 """A consumer that never has a cursor, for checks of access."""

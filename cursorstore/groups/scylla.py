@@ -9,10 +9,9 @@ from rscylla.clock import Clock
 
 from ..leases.table import write_timeout_s
 from ..leases.term import DEFAULT_TTL
-from ..schema import DEFAULT_GROUP_TABLE
 from ..table import InTable
 from .group import SLICES, _Membership
-from .table import ScyllaGroupTable
+from .table import DEFAULT_GROUP_TABLE, ScyllaGroupTable
 
 __all__ = ["ScyllaMembership"]
 

@@ -1,4 +1,10 @@
-"""The statements on a table of groups. Every write is conditional, and of one partition, so Paxos decides its order."""
+"""The table of groups, and the statements on it.
+
+One partition per group. The static columns are the number of slices, and the one that replaces it, 0 if none. The row
+``member/TOKEN`` of a member has no column that does not expire, so it vanishes with the member. The row
+``slice/COUNT/INDEX`` of a slice stays, also while the group has another number of slices, because epochs must grow.
+Every write is conditional, and of one partition, so Paxos decides its order.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,42 @@ from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
 
 from ..cursors.codec import moment
-from ..schema import DEFAULT_GROUP_TABLE, GROUPS
-from ..table import StoreTable, values_of
+from ..table import StoreTable, TableKind, values_of
 from .rows import Move, Standing, member_of, view_of
 
-__all__ = ["ScyllaGroupTable"]
+__all__ = ["DEFAULT_GROUP_TABLE", "GROUPS", "ScyllaGroupTable", "group_schema_cql"]
+
+DEFAULT_GROUP_TABLE = "rscylla_groups"
+
+GROUPS = TableKind(
+    what="group table",
+    table=DEFAULT_GROUP_TABLE,
+    columns={
+        "name": "text",
+        "item": "text",
+        "slices": "int static",
+        "next": "int static",
+        "claim": "text",
+        "renewals": "bigint",
+        "drains": "boolean",
+        "reads": "blob",
+        "holder": "text",
+        "epoch": "bigint",
+        "owner": "text",
+        "since": "text",
+        "before": "text",
+        "why": "text",
+    },
+    primary_key="(name), item",
+    # Members that are gone leave tombstones, which each look reads. Only what has expired by itself is ever deleted, so
+    # a replica that misses a tombstone brings nothing back.
+    options="gc_grace_seconds = 86400 AND ",
+    comment="groups of rscylla services; members expire by TTL; do not edit rows",
+    hint="create it with create_schema() or create=True of the membership, or the statement that `rscylla group "
+    "schema` prints",
+)
+
+group_schema_cql = GROUPS.cql
 
 _DRAINS_S = 7 * 86_400
 """How long a member is asked to drain. Members do not write the column, so that they cannot undo what was asked."""

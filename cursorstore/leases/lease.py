@@ -27,9 +27,8 @@ from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
 from ..cursors.codec import format_us
-from ..schema import DEFAULT_LEASE_TABLE, LEASES
 from ..table import InTable, check_name
-from .table import Claim, LeaseRecord, LeaseTable, record_of
+from .table import DEFAULT_LEASE_TABLE, LEASES, Claim, LeaseRecord, LeaseRow, LeaseTable, row_of
 from .term import DEFAULT_TTL, Holder
 
 __all__ = ["MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
@@ -45,9 +44,9 @@ _NEVER = float("-inf")
 class _Rows(Protocol):
     """The storage of leases: ``LeaseTable``, or memory."""
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None: ...
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None: ...
     def add(self, name: str) -> bool: ...
-    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool: ...
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool: ...
     def keep(self, name: str, epoch: int, claim: Claim) -> bool: ...
     def drop(self, name: str, epoch: int, claim: Claim) -> bool: ...
 
@@ -109,7 +108,7 @@ class _Lease(Holder):
             if row is None:
                 with contextlib.suppress(QueryTimeout, ConnectionFailed):  # the read below shows the result
                     self._rows.add(self.name)
-                row = LeaseRecord(self.name, 0)
+                row = LeaseRow(self.name, 0)
             # The claim is our own if an acquisition timed out and was applied nevertheless.
             self._error = ""
             if row.token not in ("", self._token):
@@ -180,7 +179,7 @@ class _Lease(Holder):
             if self.epoch > epoch:
                 return
             began = self._term.now()
-            if not self._take(LeaseRecord(self.name, self.epoch, token=self._token), epoch + 1, self._since):
+            if not self._take(LeaseRow(self.name, self.epoch, token=self._token), epoch + 1, self._since):
                 self._term.end()
                 raise self._lost("it expired, or its row was changed manually")
             self.epoch = epoch + 1
@@ -199,7 +198,7 @@ class _Lease(Holder):
             if held_once and self._rows.drop(self.name, self.epoch, self._claim(self._since)):
                 _log.info("lease %r was released by %s", self.name, self.owner)
 
-    def _take(self, last: LeaseRecord, epoch: int, since: str) -> bool:
+    def _take(self, last: LeaseRow, epoch: int, since: str) -> bool:
         """Return whether the lease, which equalled *last*, is ours with *epoch*."""
         try:
             if self._rows.take(last, epoch, self._claim(since)):
@@ -266,7 +265,7 @@ class MemoryLeaseTable:
         self._lock = threading.Lock()
         self._leases: dict[str, tuple[int, Claim | None, float]] = {}
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None:
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
         with self._lock:
             return self._row(name) if name in self._leases else None
 
@@ -274,7 +273,7 @@ class MemoryLeaseTable:
         with self._lock:
             return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
 
-    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
         with self._lock:
             return self._swap(last.name, last.epoch, last.token, epoch, claim)
 
@@ -286,12 +285,12 @@ class MemoryLeaseTable:
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, None)
 
-    def _row(self, name: str) -> LeaseRecord:
+    def _row(self, name: str) -> LeaseRow:
         epoch, claim, until = self._leases[name]
         left = until - self.clock.monotonic()
         if claim is None or left <= 0:
-            return LeaseRecord(name, epoch)
-        return record_of(name, epoch, claim.token, claim.owner, claim.since, int(left))
+            return LeaseRow(name, epoch)
+        return row_of(name, epoch, claim.token, claim.owner, claim.since, int(left))
 
     def _swap(self, name: str, epoch: int, token: str, new_epoch: int, claim: Claim | None) -> bool:
         if name not in self._leases:
@@ -335,4 +334,5 @@ def list_leases(
         QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read.
     """
     rows = LeaseTable(session, LEASES, keyspace, table, create=False, consistency=consistency).rows()
-    return sorted(rows, key=lambda record: record.name)
+    records = (LeaseRecord(row.name, row.epoch, row.owner, row.since, row.expires_in) for row in rows)
+    return sorted(records, key=lambda record: record.name)

@@ -1,4 +1,8 @@
-"""The statements on a table of leases. Every write is conditional, so that Paxos decides who holds a lease."""
+"""The table of leases, and the statements on it.
+
+One row per lease. ``claim`` and the columns that describe the holder expire with the lease; ``epoch`` stays. Every
+write is conditional, so that Paxos decides who holds a lease.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,34 @@ from datetime import datetime, timedelta
 import attrs
 
 from ..cursors.codec import moment
-from ..table import StoreTable, values_of
+from ..table import StoreTable, TableKind, values_of
 
-__all__ = ["Claim", "LeaseRecord", "LeaseTable", "record_of", "write_timeout_s"]
+__all__ = [
+    "DEFAULT_LEASE_TABLE",
+    "LEASES",
+    "Claim",
+    "LeaseRecord",
+    "LeaseRow",
+    "LeaseTable",
+    "lease_schema_cql",
+    "row_of",
+    "write_timeout_s",
+]
+
+DEFAULT_LEASE_TABLE = "rscylla_leases"
+
+LEASES = TableKind(
+    what="lease table",
+    table=DEFAULT_LEASE_TABLE,
+    columns={"name": "text", "epoch": "bigint", "claim": "text", "owner": "text", "since": "text"},
+    primary_key="name",
+    options="",
+    comment="leases of rscylla services; what tells their holders expires by TTL; do not edit rows",
+    hint="create it with create_schema() or create=True of the lease, or the statement that `rscylla cursor schema "
+    "--leases` prints",
+)
+
+lease_schema_cql = LEASES.cql
 
 LEAST_TIMEOUT_S = 1.0
 """Minimum time-out of a conditional write, which takes several round trips."""
@@ -19,8 +48,7 @@ LEAST_TIMEOUT_S = 1.0
 class LeaseRecord:
     """A lease, as ``list_leases`` returns it: its holder, since when, and how long it lasts unless it is renewed.
 
-    If the lease is free, ``owner`` is "" and ``since`` is None. ``epoch`` is the epoch of the last holder; ``token``
-    is what the row knows the holder by.
+    If the lease is free, ``owner`` is "" and ``since`` is None. ``epoch`` is the epoch of the last holder.
     """
 
     name: str
@@ -28,7 +56,13 @@ class LeaseRecord:
     owner: str = ""
     since: datetime | None = None
     expires_in: timedelta = timedelta()
-    token: str = attrs.field(default="", repr=False)
+
+
+@attrs.frozen
+class LeaseRow(LeaseRecord):
+    """A lease as the database returns it. ``token`` is what the row knows its holder by; "" if it is free."""
+
+    token: str = ""
 
 
 @attrs.frozen
@@ -44,19 +78,19 @@ class Claim:
 class LeaseTable(StoreTable):
     """A table of leases."""
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None:
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
         """Return the lease; None if it never had a holder. A *serial* read includes conditional writes in progress."""
         text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name} WHERE name = ?"
         with self.errors(f"reading lease {name!r} from table {self.name}"):
             for row in self.run(text, (name,), serial=serial):
-                return record_of(*values_of(row))
+                return row_of(*values_of(row))
         return None
 
-    def rows(self) -> list[LeaseRecord]:
+    def rows(self) -> list[LeaseRow]:
         """Return all leases."""
         text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name}"
         with self.errors(f"listing the leases in table {self.name}"):
-            return [record_of(*values_of(row)) for row in self.run(text, ())]
+            return [row_of(*values_of(row)) for row in self.run(text, ())]
 
     def add(self, name: str) -> bool:
         """Insert a free lease with epoch 0; return False if the lease already exists."""
@@ -64,7 +98,7 @@ class LeaseTable(StoreTable):
         with self.errors(f"creating lease {name!r} in table {self.name}"):
             return self.applied(text, (name,))
 
-    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
         """Give the lease a higher *epoch* and *claim* if it still equals *last*; return whether it did."""
         # A statement has one TTL, but the epoch must stay when the claim expires. Hence two statements in a batch: as
         # both are in one partition, it is one conditional write. "= null" is literal, because not every server accepts
@@ -105,8 +139,8 @@ def write_timeout_s(ttl_s: int) -> float:
     return max(LEAST_TIMEOUT_S, ttl_s / 8)
 
 
-def record_of(name: str, epoch: int | None, token: str, owner: str, since: str, seconds: int) -> LeaseRecord:
+def row_of(name: str, epoch: int | None, token: str, owner: str, since: str, seconds: int) -> LeaseRow:
     """Return a lease as its row has it; what tells its holder is null if it is free."""
     if not token:
-        return LeaseRecord(name, epoch or 0)
-    return LeaseRecord(name, epoch or 0, owner or "", moment(since), timedelta(seconds=seconds or 0), token)
+        return LeaseRow(name, epoch or 0)
+    return LeaseRow(name, epoch or 0, owner or "", moment(since), timedelta(seconds=seconds or 0), token)

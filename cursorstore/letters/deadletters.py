@@ -18,9 +18,8 @@ from rscylla.errors import ConfigError, InvalidCursor, LetterClaimed
 from rscylla.event import Event, EventID
 
 from ..checks import check_consumer, signature
-from ..schema import DEFAULT_LETTER_TABLE, LETTERS
 from ..table import InTable
-from .table import LetterKey, LetterTable
+from .table import DEFAULT_LETTER_TABLE, LETTERS, LetterKey, LetterTable
 
 __all__ = ["MemoryDeadLetters", "ScyllaDeadLetters"]
 

@@ -1,4 +1,9 @@
-"""The statements on a table of dead letters. All writes are plain, because one consumer works on an event at a time.
+"""The table of dead letters, and the statements on it. All writes are plain: one consumer works on an event at a time.
+
+One row per event of a consumer, in a partition for each consumer and day of events. ``tries`` is written before there
+is a letter, and expires; a row without ``status`` is not a letter yet. ``dead`` has an element for each letter of the
+partition whose status is dead, so that letters can be counted without reading them. ``claims`` has those who work on a
+letter, each for a while; of two, none goes on.
 
 Operators resolve letters while consumers write them, and their clocks differ. Each write of a letter therefore has a
 timestamp above that of the status it replaces.
@@ -16,9 +21,44 @@ import attrs
 from rscylla import _timeuuid as tu
 from rscylla._letters import DEAD, DeadLetter, KeptEvent, letter_order
 
-from ..table import StoreTable, values_of
+from ..table import StoreTable, TableKind, values_of
 
-__all__ = ["LetterKey", "LetterTable"]
+__all__ = ["DEFAULT_LETTER_TABLE", "LETTERS", "LetterKey", "LetterTable", "letter_schema_cql"]
+
+DEFAULT_LETTER_TABLE = "rscylla_dead_letters"
+
+LETTERS = TableKind(
+    what="dead letter table",
+    table=DEFAULT_LETTER_TABLE,
+    columns={
+        "consumer": "text",
+        "day": "text",
+        "event_us": "bigint",
+        "event_id": "text",
+        "dead": "set<blob> static",
+        "tries": "int",
+        "status": "text",
+        "attempts": "int",
+        "error": "text",
+        "traceback": "text",
+        "failed_us": "bigint",
+        "event_type": "bigint",
+        "foreign_id": "text",
+        "metadata": "blob",
+        "trace": "blob",
+        "late": "boolean",
+        "park": "text",
+        "claims": "map<text, text>",
+        "audit": "map<text, text>",
+    },
+    primary_key="(consumer, day), event_us, event_id",
+    options="CLUSTERING ORDER BY (event_us ASC, event_id ASC) AND ",
+    comment="dead letters of rscylla consumers; replay or discard them with rscylla, do not edit rows",
+    hint="create it with create_schema() or create=True of the store, or the statement that `rscylla deadletter "
+    "schema` prints",
+)
+
+letter_schema_cql = LETTERS.cql
 
 _COLUMNS = (
     "consumer, day, event_us, event_id, status, attempts, error, traceback, failed_us, event_type, foreign_id, "

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cursorstore import MemoryLease, MemoryLeaseTable, ScyllaLease
-from cursorstore.leases.table import Claim, LeaseRecord
+from cursorstore.leases.table import Claim, LeaseRow
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryFailed, QueryTimeout, Stopped
 from rscylla.testing import ManualClock
@@ -42,7 +42,7 @@ class FaultyTable(MemoryLeaseTable):
                 self.faults.remove(fault)
                 raise fault.error
 
-    def read(self, name: str, *, serial: bool = False) -> LeaseRecord | None:
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
         self.serial_reads += serial
         self._maybe_fail("serial read" if serial else "read", "before")
         return super().read(name, serial=serial)
@@ -53,7 +53,7 @@ class FaultyTable(MemoryLeaseTable):
         self._maybe_fail("add", "after")
         return done
 
-    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
         self._maybe_fail("take", "before")
         done = super().take(last, epoch, claim)
         self._maybe_fail("take", "after")
@@ -136,7 +136,7 @@ def test_acquisition_with_an_unknown_result_is_completed_later(table: FaultyTabl
 
 def test_driver_that_repeats_a_write_by_itself_is_refused_by_its_own_first_try(table: FaultyTable) -> None:
     class Repeating(FaultyTable):
-        def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
+        def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
             super().take(last, epoch, claim)
             return super().take(last, epoch, claim)
 
@@ -164,7 +164,7 @@ def test_lease_that_changed_hands_between_look_and_take_is_refused(table: Faulty
     quick.release()
     take = table.take
 
-    def overtaken(last: LeaseRecord, epoch: int, claim: Claim) -> bool:
+    def overtaken(last: LeaseRow, epoch: int, claim: Claim) -> bool:
         table.take = take  # type: ignore[method-assign]
         quick.acquire()
         quick.release()
@@ -240,7 +240,7 @@ class SlowTable(MemoryLeaseTable):
         super().__init__(clock)
         self.step, self.seconds = step, seconds
 
-    def take(self, last: LeaseRecord, epoch: int, claim: Claim) -> bool:
+    def take(self, last: LeaseRow, epoch: int, claim: Claim) -> bool:
         return self._late("take", super().take(last, epoch, claim))
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
