@@ -29,7 +29,7 @@ from cursorstore.cursors import buffered, scylla
 from rscylla import QueryTimeout, RscyllaError, Stopped, StreamLag
 from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
-from rscylla._tokens import TOKENS, Slice, slice_at
+from rscylla._tokens import LAST, LEAST, Slice, slice_at
 from rscylla.abc import flush_cursor
 from rscylla.cdc.log import source as source_room
 from rscylla.cdc.log.source import Source
@@ -67,7 +67,7 @@ class Write:
 
 
 def token_of_key(key: int) -> int:
-    return (2 * key + 1) * TOKENS // (2 * KEYS) - TOKENS // 2
+    return ((2 * key + 1) << 64) // (2 * KEYS) + LEAST
 
 
 class KeyLog:
@@ -92,8 +92,8 @@ class KeyLog:
         return begun
 
     def _announce(self, time: int) -> None:
-        ends = {self._dice.randrange(TOKENS) - TOKENS // 2 for _ in range(self._dice.choice([0, 1, 3, 6]))}
-        ends.add(TOKENS // 2 - 1)
+        ends = {self._dice.randint(LEAST, LAST) for _ in range(self._dice.choice([0, 1, 3, 6]))}
+        ends.add(LAST)
         self._streams[time] = tuple(
             end.to_bytes(8, "big", signed=True) + self._dice.randbytes(8) for end in sorted(ends)
         )
