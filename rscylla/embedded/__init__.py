@@ -4,7 +4,7 @@ It imports nothing else of rscylla, so that it cannot share the client's mistake
 rooms below it::
 
     facade, process, child      what owners start, use, change and stop
-    control, controlsocket      commands to a server in another process
+    control                     commands to a server from outside, and what carries them out
     status                      what a server tells of itself
     sessions                    sessions of the driver, opened for owners and closed with the server
     durability                  what outlives the process: a log of all changes, snapshots, the data directory
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from .clock import Clock, ManualClock, SystemClock
 
 if TYPE_CHECKING:
-    from .controlsocket import ControlClient
+    from .control.sockets import ControlClient
     from .errors import ControlUnavailable, CqlError, EmbeddedScyllaError
     from .facade import EmbeddedScylla
     from .faults.rules import Faults, Rule, Statements
@@ -57,7 +57,7 @@ __all__ = [
 # Imported at first use: a test without a server needs the clock alone, not lark and sortedcontainers.
 _HOMES = {
     "UNSET": ".result",
-    "ControlClient": ".controlsocket",
+    "ControlClient": ".control.sockets",
     "ControlUnavailable": ".errors",
     "CqlError": ".errors",
     "EmbeddedScylla": ".facade",

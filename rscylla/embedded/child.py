@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from .control import answer, refusal
+from .control.commands import answer, refusal
 from .errors import EmbeddedScyllaError
 from .facade import EmbeddedScylla
 

@@ -18,11 +18,11 @@ import attrs
 from .clock import Clock, SystemClock, milliseconds
 from .cluster.descriptions import Rewriting
 from .cluster.topology import Cluster
+from .control.faults import FaultControl
 from .durability.durable import Durable
 from .engine.engine import Engine
 from .errors import EmbeddedScyllaError
 from .faults.board import FaultBoard
-from .faults.control import FaultControl
 from .faults.rules import Faults
 from .options import ServerOptions
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
@@ -33,7 +33,7 @@ from .wire.server import Ports, Server, WireOptions
 if TYPE_CHECKING:
     from cassandra.cluster import Session
 
-    from .controlsocket import ControlSocket
+    from .control.sockets import ControlSocket
 
 __all__ = ["EmbeddedScylla"]
 
@@ -205,8 +205,8 @@ class EmbeddedScylla(ServerOptions):
         self._wait(self._take_commands(path))
 
     async def _take_commands(self, path: Path | bool) -> None:
-        from .control import answer
-        from .controlsocket import ControlSocket, control_path
+        from .control.commands import answer
+        from .control.sockets import ControlSocket, control_path
 
         if self._control is not None:
             raise EmbeddedScyllaError(f"the server has the control socket {str(self._control.path)!r} already")

@@ -1,9 +1,9 @@
 """The embedded server in a process of its own: for measuring, and for being killed.
 
 The child is the module ``child``. The first line of its standard input has its options, each other line a command of
-``control.py``. Its standard output has one line when it is ready, then an answer for each command. The number of the
-command is part of the answer, so an answer after its time-out is not taken for the next one. When the input ends, as it
-does when the parent dies, the child stops.
+``control/commands.py``. Its standard output has one line when it is ready, then an answer for each command. The number
+of the command is part of the answer, so an answer after its time-out is not taken for the next one. When the input
+ends, as it does when the parent dies, the child stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .control import Commands, result_of
+from .control.commands import Commands, result_of
 from .errors import EmbeddedScyllaError
 from .options import ServerOptions
 from .sessions import Sessions

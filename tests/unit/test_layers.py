@@ -98,6 +98,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "rscylla.embedded.result",
     ),
     "rscylla.embedded.wire": (*EMBEDDED_GROUND, "rscylla.embedded.result", "rscylla.embedded.faults"),
+    "rscylla.embedded.control": (
+        *EMBEDDED_GROUND,
+        "rscylla.embedded.faults",
+        "rscylla.embedded.cluster",
+        "rscylla.embedded.wire",
+    ),
     "rscylla.embedded": (),
     "rscylla.testing": (*GROUND, "rscylla.embedded.clock"),
     "rscylla.cli": ("rscylla", "cursorstore"),

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..engine.engine import Engine
-from ..engine.writing import LoggedRecord
+from ..engine.writes.writing import LoggedRecord
 from ..errors import ServerError
 from ..result import SchemaChange
 from ..schema.tables import TableSchema

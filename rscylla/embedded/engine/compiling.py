@@ -14,12 +14,12 @@ from ..result import BindValue, ColumnSpec
 from ..schema.tables import Keyspace, Schema, TableSchema
 from ..system.contents import SystemTables
 from ..types import BIGINT, DURATION
-from . import lwt
 from .binding import Getter, Request, Scope
-from .calls import Calls
-from .select import SelectPlan
-from .selectrules import compile_select
-from .write import WritePlan, compile_write
+from .reads.select import SelectPlan
+from .reads.selectrules import compile_select
+from .values.calls import Calls
+from .writes import lwt
+from .writes.write import WritePlan, compile_write
 
 __all__ = ["LONG_TEXT", "Compiled", "Compiler", "Values", "answer_columns", "no_counters", "positional"]
 

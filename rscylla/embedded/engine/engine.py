@@ -43,13 +43,13 @@ from ..storage.tokens import table_token
 from ..system.contents import Serving, SystemTables
 from ..system.describe import describe
 from ..system.roles import list_roles, list_users
-from . import lwt
 from .binding import Request, timeout_us
 from .compiling import LONG_TEXT, Compiled, Compiler, Values, answer_columns, no_counters, positional
 from .ddl import DdlStatement, SchemaEditor
-from .select import SelectPlan
-from .write import WritePlan
-from .writing import Writer
+from .reads.select import SelectPlan
+from .writes import lwt
+from .writes.write import WritePlan
+from .writes.writing import Writer
 
 __all__ = ["Engine"]
 

@@ -1,0 +1,1 @@
+"""SELECT: its rules, select lists, and the pages that are read."""

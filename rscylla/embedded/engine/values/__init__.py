@@ -1,0 +1,1 @@
+"""Values computed from rows: functions, aggregates, arithmetic, and how they are made of one another."""
