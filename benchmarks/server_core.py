@@ -29,7 +29,9 @@ from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.result import QueryParams
 from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import HEADER, Opcode
-from rscylla.embedded.wire.server import Listener, Server, WireOptions
+from rscylla.embedded.wire.interfaces import WireOptions
+from rscylla.embedded.wire.server import Server
+from rscylla.embedded.wire.transport import Listener
 
 KEYSPACE = "bench"
 CREATE_KEYSPACE = (

@@ -6,6 +6,7 @@ rooms below it::
     facade, process, child      what owners start, use, change and stop
     control                     commands to a server from outside, and what carries them out
     status                      what a server tells of itself
+    loopthread                  the thread of the event loop
     sessions                    sessions of the driver, opened for owners and closed with the server
     durability                  what outlives the process: a log of all changes, snapshots, the data directory
     wire                        the native protocol: frames, connections, sockets

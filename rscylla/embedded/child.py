@@ -43,8 +43,7 @@ def main() -> int:
         _say({"number": 0, **refusal(error)})
         return 1
     with scylla:
-        listens = {"port": scylla.port, "shard_aware_port": scylla.shard_aware_port}
-        _say({"number": 0, "contact_points": scylla.contact_points, **listens})
+        _say({"number": 0, "port": scylla.port, "shard_aware_port": scylla.shard_aware_port})
         # A daemon: a read from standard input cannot be cut short when a signal ends the process.
         threading.Thread(target=_obey, args=(scylla, stop), daemon=True).start()
         woken.recv(1)

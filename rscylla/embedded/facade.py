@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import errno
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
-from .clock import Clock, SystemClock, milliseconds
+from .clock import Clock, ManualClock, SystemClock, milliseconds
 from .cluster.descriptions import Rewriting
 from .cluster.topology import Cluster
+from .control.commands import answer
 from .control.faults import FaultControl
+from .control.sockets import ControlSocket, control_path
 from .durability.durable import Durable
 from .engine.engine import Engine
 from .errors import EmbeddedScyllaError
 from .faults.board import FaultBoard
 from .faults.rules import Faults
+from .loopthread import LoopThread
 from .options import ServerOptions
-from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
+from .result import UNSET, QueryParams, RowsResult
 from .sessions import Sessions
 from .status import moment, status
-from .wire.server import Ports, Server, WireOptions
+from .storage.packed import cut_row
+from .wire.interfaces import Ports, WireOptions
+from .wire.server import Server
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
-
-    from .control.sockets import ControlSocket
 
 __all__ = ["EmbeddedScylla"]
 
@@ -42,7 +42,7 @@ log = logging.getLogger("rscylla.embedded")
 T = TypeVar("T")
 
 _PORT_ATTEMPTS: Final = 16  # a port that is free on the first address can be taken on the next one
-_STOP_TIMEOUT_S: Final = 10.0
+_LAST_S: Final = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -134,9 +134,7 @@ class EmbeddedScylla(ServerOptions):
         self._faults = FaultControl(self._cluster, self._server, self._board, self._listening)
         self._sessions = Sessions(self.users, self.tls, self._given_clock)
         self._control: ControlSocket | None = None
-        self._lock = threading.Lock()  # over _loop and _thread: start and stop may come from several threads
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread()
 
     # ------------------------------------------------------------ life
 
@@ -149,16 +147,9 @@ class EmbeddedScylla(ServerOptions):
             EmbeddedScyllaError: The server is already running, an address or port is not available, or the data
                 directory is in use, damaged, or not writable.
         """
-        with self._lock:
-            if self._loop is not None:
-                raise EmbeddedScyllaError("the embedded server is already running; call stop() first")
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_run_loop, args=(self._loop,), name="rscylla-embedded-scylla", daemon=True
-            )
-            self._thread.start()
+        self._loop.start()
         try:
-            self._wait(self._open())
+            self._loop.wait(self._open())
             if self.control is not False:
                 self.open_control(self.control)
         except BaseException:
@@ -176,21 +167,13 @@ class EmbeddedScylla(ServerOptions):
         """Close the sessions opened by `connect`, disconnect all clients, and end the thread. May be repeated."""
         # First the sessions: drivers whose connections are cut would try to connect again.
         self._sessions.close()
-        with self._lock:
-            loop, thread = self._loop, self._thread
-            # Only one of two callers finds them; the other has nothing to stop.
-            self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(self._close(), loop)
-        thread.join(_STOP_TIMEOUT_S)
         # It belongs to the loop's thread as long as that lives.
-        if self._durable is not None and not thread.is_alive():
+        if self._loop.stop(self._close) and self._durable is not None:
             self._durable.close()
 
     def __enter__(self) -> Self:
         """Start the server if it is not running."""
-        return self if self._loop is not None else self.start()
+        return self if self._loop.is_running else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -202,12 +185,9 @@ class EmbeddedScylla(ServerOptions):
 
         Raises EmbeddedScyllaError if it cannot be opened.
         """
-        self._wait(self._take_commands(path))
+        self._loop.wait(self._take_commands(path))
 
     async def _take_commands(self, path: Path | bool) -> None:
-        from .control.commands import answer
-        from .control.sockets import ControlSocket, control_path
-
         if self._control is not None:
             raise EmbeddedScyllaError(f"the server has the control socket {str(self._control.path)!r} already")
         place = path if isinstance(path, Path) else control_path(self.port)
@@ -216,13 +196,10 @@ class EmbeddedScylla(ServerOptions):
         self._control = control
 
     async def _close(self) -> None:
-        try:
-            if self._control is not None:
-                await self._control.close()
-                self._control = None
-            await self._server.close_all()
-        finally:
-            asyncio.get_running_loop().stop()
+        if self._control is not None:
+            await self._control.close()
+            self._control = None
+        await self._server.close_all()
 
     async def _open(self) -> None:
         # Before the first socket: no client may meet the server without its data.
@@ -266,7 +243,7 @@ class EmbeddedScylla(ServerOptions):
     @property
     def listening_nodes(self) -> list[str]:
         """Addresses of the current nodes that listen: those that no fault has stopped."""
-        return self._run(lambda: [n.address for n in self._cluster.nodes if self._server.listens(n.index)])
+        return self._loop.run(lambda: [n.address for n in self._cluster.nodes if self._server.listens(n.index)])
 
     @property
     def port(self) -> int:
@@ -295,7 +272,9 @@ class EmbeddedScylla(ServerOptions):
         connections of each shard; ``generations``: time and number of streams; ``tables``: the tablets and stream sets
         of each table with tablets and CDC; ``faults``: the rules that may still strike; ``held_writes``: how many.
         """
-        return self._run(lambda: status(self._cluster, self._server, self._board, self._listening(), self.data_dir))
+        return self._loop.run(
+            lambda: status(self._cluster, self._server, self._board, self._listening(), self.data_dir)
+        )
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it.
@@ -305,6 +284,19 @@ class EmbeddedScylla(ServerOptions):
         """
         return self._sessions.connect(self.listening_nodes or self.contact_points, self.port, keyspace, options)
 
+    def advance(self, by: timedelta) -> None:
+        """Advance the clock.
+
+        Raises EmbeddedScyllaError if it is no `ManualClock`, and ValueError for a time beyond the year 9000.
+        """
+        if not isinstance(self.clock, ManualClock):
+            raise EmbeddedScyllaError(
+                "the server runs on the machine's clock; start it with --clock manual, or with a ManualClock"
+            )
+        if self.clock.now_us() / 1e6 + by.total_seconds() > _LAST_S:
+            raise ValueError("the clock cannot pass the year 9000")
+        self.clock.advance(by)
+
     @property
     def faults(self) -> Faults:
         """Faults to inject into this cluster: nodes that stop or hang, errors, lost connections."""
@@ -312,7 +304,7 @@ class EmbeddedScylla(ServerOptions):
 
     def call_fault(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Do one thing that `Faults` asks for; arguments and result are JSON. Raises what `Faults` says."""
-        return self._wait(self._faults.call(name, arguments))
+        return self._loop.wait(self._faults.call(name, arguments))
 
     def execute(self, cql: str, values: Sequence[Any] = (), *, keyspace: str | None = None) -> list[dict[str, Any]]:
         """Run one statement inside the server, past the protocol; return all its rows by column name.
@@ -320,16 +312,21 @@ class EmbeddedScylla(ServerOptions):
         Values are natural Python values, of the kinds that ``CqlType.encode`` takes; ``UNSET`` leaves a marker unset.
         Raises `CqlError` as a client would be told.
         """
-        return self._run(lambda: self._execute(cql, values, keyspace))
+        return self._loop.run(lambda: self._execute(cql, values, keyspace))
 
     def _execute(self, cql: str, values: Sequence[Any], keyspace: str | None) -> list[dict[str, Any]]:
         prepared = self._engine.prepare(cql, keyspace)
         if len(values) != len(prepared.variables):
             raise ValueError(f"the statement has {len(prepared.variables)} bind markers, but got {len(values)} values")
-        bound = [_encode(spec, value) for spec, value in zip(prepared.variables, values, strict=True)]
+        given = zip(prepared.variables, values, strict=True)
+        bound = [value if value is None or value is UNSET else spec.type.encode(value) for spec, value in given]
         params = QueryParams(keyspace=keyspace, node=self._cluster.nodes[0].index)
         result = self._engine.execute(prepared, bound, params)
-        return _decode_rows(result) if isinstance(result, RowsResult) else []
+        if not isinstance(result, RowsResult):
+            return []
+        columns = result.columns
+        rows = [zip(columns, cut_row(row), strict=True) for row in result.rows]
+        return [{c.name: None if cell is None else c.type.decode(cell) for c, cell in row} for row in rows]
 
     def expire_rows(self) -> int:
         """Delete the rows that have expired by their table's TTL column (``CREATE TABLE ... (at timestamp TTL)``).
@@ -337,7 +334,7 @@ class EmbeddedScylla(ServerOptions):
         Scylla's expiration service does this periodically. Returns the number of deleted rows. CDC logs show these
         deletes as operations -3 and -4.
         """
-        return self._run(self._engine.expire_rows)
+        return self._loop.run(self._engine.expire_rows)
 
     # ------------------------------------------------------------ topology
 
@@ -351,7 +348,7 @@ class EmbeddedScylla(ServerOptions):
             EmbeddedScyllaError: Its address or port is not available, or the generation would not start after all
                 others.
         """
-        return self._wait(self._add_node(None if delay is None else milliseconds(delay)))
+        return self._loop.wait(self._add_node(None if delay is None else milliseconds(delay)))
 
     async def _add_node(self, delay_ms: int | None) -> str:
         try:
@@ -375,7 +372,7 @@ class EmbeddedScylla(ServerOptions):
 
         Raises EmbeddedScyllaError if no node has the address, and for the last node.
         """
-        self._run(lambda: self._remove_node(address))
+        self._loop.run(lambda: self._remove_node(address))
 
     def _remove_node(self, address: str) -> None:
         node = self._cluster.node_at(address)
@@ -439,72 +436,6 @@ class EmbeddedScylla(ServerOptions):
     def _on_loop(self, work: Callable[[], T]) -> T:
         """Run ``work`` on the loop's thread; what it finds wrong is the caller's to know."""
         try:
-            return self._run(work)
+            return self._loop.run(work)
         except ValueError as error:
             raise EmbeddedScyllaError(str(error)) from error
-
-    # ------------------------------------------------------------ the loop's thread
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        loop = self._loop
-        if loop is None:
-            raise EmbeddedScyllaError("the embedded server is not running; call start()")
-        return loop
-
-    def _run(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on the loop's thread and return what it returns."""
-
-        async def run() -> T:
-            return work()
-
-        return self._wait(run())
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            loop = self._running()
-            if threading.current_thread() is self._thread:
-                raise EmbeddedScyllaError(
-                    "this method cannot be called in the server's own thread; call it from another thread"
-                )
-        except EmbeddedScyllaError:
-            # A coroutine that is never awaited would warn.
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise EmbeddedScyllaError("the embedded server was stopped during the call") from None
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run until stopped, then cancel what is left so that no caller waits for ever."""
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-    finally:
-        loop.close()
-
-
-def _encode(spec: ColumnSpec, value: Any) -> BindValue:
-    return value if value is None or value is UNSET else spec.type.encode(value)
-
-
-def _decode_rows(result: RowsResult) -> list[dict[str, Any]]:
-    """Return the rows with their values decoded; each is a run of cells with a 4-byte length, -1 for null."""
-    return [_decode_row(result.columns, row) for row in result.rows]
-
-
-def _decode_row(columns: Sequence[ColumnSpec], row: bytes) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    position = 0
-    for column in columns:
-        size = int.from_bytes(row[position : position + 4], "big", signed=True)
-        position += 4
-        values[column.name] = None if size < 0 else column.type.decode(row[position : position + size])
-        position += max(size, 0)
-    return values

@@ -136,11 +136,6 @@ class EmbeddedScyllaProcess(ServerOptions, Commands):
     # ------------------------------------------------------------ use; for more, see `Commands`
 
     @property
-    def contact_points(self) -> list[str]:
-        """Addresses of the current nodes, also after a change that another client made through the control socket."""
-        return list(self._command("nodes")["contact_points"])
-
-    @property
     def port(self) -> int:
         """The port that all nodes listen on."""
         self._running()
@@ -159,8 +154,7 @@ class EmbeddedScyllaProcess(ServerOptions, Commands):
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it. ``options`` go to ``cassandra.cluster.Cluster``."""
-        nodes = self._command("nodes")
-        return self._sessions.connect(nodes["listening"] or nodes["contact_points"], self.port, keyspace, options)
+        return self._sessions.connect(self.listening_nodes or self.contact_points, self.port, keyspace, options)
 
     # ------------------------------------------------------------ talking to the child
 

@@ -9,7 +9,8 @@ from typing import Any
 from .clock import ManualClock
 from .cluster.topology import Cluster, Node
 from .faults.board import FaultBoard
-from .wire.server import Ports, Server
+from .wire.interfaces import Ports
+from .wire.server import Server
 
 __all__ = ["moment", "status"]
 

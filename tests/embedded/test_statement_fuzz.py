@@ -31,7 +31,9 @@ from rscylla.embedded.result import UNSET, QueryParams, RowsResult, SchemaChange
 from rscylla.embedded.schema.tables import TableSchema
 from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import Opcode
-from rscylla.embedded.wire.server import Listener, Server, WireOptions
+from rscylla.embedded.wire.interfaces import WireOptions
+from rscylla.embedded.wire.server import Server
+from rscylla.embedded.wire.transport import Listener
 
 pytestmark = pytest.mark.slow
 

@@ -1,11 +1,12 @@
 """How an embedded server is controlled from outside its process: commands and answers as lines of JSON.
 
-`Commands` is the side that asks, `answer` the side that does it. Two channels carry the lines: the pipes of an
-`EmbeddedScyllaProcess`, and the Unix socket of ``sockets.py``.
+`Commands` is the side that asks, `answer` the side that does it: a command is the name of a method of `Commands`, which
+the server has as well, with its arguments. Two channels carry the lines: the pipes of an `EmbeddedScyllaProcess`, and
+the Unix socket of ``sockets.py``. A span of time is in milliseconds, a point in time as ISO 8601 has it.
 
     {"command": "add_node", "number": 1, "delay_ms": 5000}
-    {"number": 1, "contact_points": ["127.0.0.1", "127.0.0.2"], "address": "127.0.0.2"}
-    {"number": 2, "contact_points": [...], "error": "no node has the address 127.0.0.9; ...", "is_value_error": false}
+    {"number": 1, "result": "127.0.0.2"}
+    {"number": 2, "error": "no node has the address 127.0.0.9; the nodes are 127.0.0.1", "is_value_error": false}
 """
 
 from __future__ import annotations
@@ -14,20 +15,19 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from ..clock import ManualClock, checked_seconds, milliseconds
+from ..clock import checked_seconds
 from ..errors import EmbeddedScyllaError
 from ..faults.rules import Faults
 
 if TYPE_CHECKING:
     from ..cluster.descriptions import Rewriting
-    from ..facade import EmbeddedScylla
 
 __all__ = ["Commands", "answer", "refusal", "result_of"]
 
-_LAST_S: Final = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+_SPAN: Final = "_ms"
 
 log = logging.getLogger("rscylla.embedded")
 
@@ -39,23 +39,33 @@ class Commands:
     that makes no sense.
     """
 
-    def _command(self, name: str, delay: timedelta | None = None, **arguments: Any) -> dict[str, Any]:
-        """Send a command and return its answer."""
-        if delay is not None:
-            arguments["delay_ms"] = milliseconds(delay)
-        return self._ask({"command": name, **arguments})
+    def _command(self, name: str, /, **arguments: Any) -> Any:
+        """Send a command and return its result."""
+        spans = {key: value for key, value in arguments.items() if isinstance(value, timedelta)}
+        sent = {key: value for key, value in arguments.items() if value is not None and key not in spans}
+        sent |= {key + _SPAN: value / timedelta(milliseconds=1) for key, value in spans.items()}
+        return self._ask({"command": name, **sent})["result"]
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
 
+    @property
+    def contact_points(self) -> list[str]:
+        """Addresses of the current nodes."""
+        return list(self._command("contact_points"))
+
+    @property
+    def listening_nodes(self) -> list[str]:
+        """Addresses of the current nodes that listen: those that no fault has stopped."""
+        return list(self._command("listening_nodes"))
+
     def status(self) -> dict[str, Any]:
         """Return the state of the server, see `EmbeddedScylla.status`."""
-        status: dict[str, Any] = self._command("status")["status"]
-        return status
+        return dict(self._command("status"))
 
     def add_node(self, delay: timedelta | None = None) -> str:
         """Add a node, see `EmbeddedScylla.add_node`; return its address."""
-        return str(self._command("add_node", delay)["address"])
+        return str(self._command("add_node", delay=delay))
 
     def remove_node(self, address: str) -> None:
         """Remove a node, see `EmbeddedScylla.remove_node`."""
@@ -63,19 +73,19 @@ class Commands:
 
     def new_generation(self, delay: timedelta | None = None) -> datetime:
         """Create a CDC generation, see `EmbeddedScylla.new_generation`; return its time."""
-        return _time(self._command("new_generation", delay))
+        return datetime.fromisoformat(self._command("new_generation", delay=delay))
 
     def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> datetime:
         """Split each tablet of a table in two, see `EmbeddedScylla.split_tablets`; return the time of the new set."""
-        return _time(self._command("split_tablets", delay, keyspace=keyspace, table=table))
+        return datetime.fromisoformat(self._command("split_tablets", keyspace=keyspace, table=table, delay=delay))
 
     def merge_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> datetime:
         """Merge tablets two by two, see `EmbeddedScylla.merge_tablets`; return the time of the new set."""
-        return _time(self._command("merge_tablets", delay, keyspace=keyspace, table=table))
+        return datetime.fromisoformat(self._command("merge_tablets", keyspace=keyspace, table=table, delay=delay))
 
     def expire_rows(self) -> int:
         """Delete the rows that have expired by their table's TTL column; return how many there were."""
-        return int(self._command("expire_rows")["rows"])
+        return int(self._command("expire_rows"))
 
     def upgrade(self, rewriting: Rewriting = "done") -> None:
         """Upgrade from 4.3 to 4.4, see `EmbeddedScylla.upgrade`."""
@@ -87,16 +97,19 @@ class Commands:
 
     def advance(self, by: timedelta) -> None:
         """Advance the clock of a server whose clock is a `ManualClock`."""
-        self._command("advance", seconds=by.total_seconds())
+        self._command("advance", by=by)
+
+    def call_fault(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Do one thing that `Faults` asks for; arguments and result are JSON."""
+        return self._command("call_fault", name=name, arguments=arguments)
 
     @property
     def faults(self) -> Faults:
         """Faults to inject into this cluster, see `EmbeddedScylla.faults`."""
-        return Faults(lambda name, arguments: self._command("fault", call=name, arguments=arguments).get("result"))
+        return Faults(self.call_fault)
 
 
-def _time(found: Mapping[str, Any]) -> datetime:
-    return datetime.fromisoformat(found["time"])
+_NAMES: Final = frozenset(name for name in vars(Commands) if not name.startswith("_") and name != "faults")
 
 
 def result_of(found: dict[str, Any]) -> dict[str, Any]:
@@ -109,14 +122,14 @@ def result_of(found: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- the side of the server
 
 
-def answer(scylla: EmbeddedScylla, line: str | bytes) -> str:
-    """Carry out a command and return the line that answers it. Called on any thread but the server's own."""
+def answer(server: object, line: str | bytes) -> str:
+    """Carry out a command on an `EmbeddedScylla`; return the line that answers. Not for the server's own thread."""
     number: Any = None
     found: dict[str, Any]
     try:
         command = json.loads(line, parse_float=_finite, parse_constant=_finite)
-        number = command.get("number")
-        found = _carry_out(scylla, command)
+        number = command.pop("number", None)
+        found = {"result": _carry_out(server, **command)}
     except (EmbeddedScyllaError, ValueError) as error:
         found = refusal(error)
     except (AttributeError, KeyError, TypeError) as error:
@@ -125,7 +138,7 @@ def answer(scylla: EmbeddedScylla, line: str | bytes) -> str:
     except Exception as error:
         log.exception("a command failed")
         found = {"error": f"internal error of the embedded server: {type(error).__name__}; its log has the traceback"}
-    return json.dumps({"number": number, "contact_points": scylla.contact_points, **found}) + "\n"
+    return json.dumps({"number": number, **found}) + "\n"
 
 
 def refusal(error: Exception) -> dict[str, Any]:
@@ -140,42 +153,12 @@ def _finite(text: str) -> float:
     return value
 
 
-def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, Any]:
-    delay = None
-    if "delay_ms" in command:
-        delay = timedelta(seconds=checked_seconds(command["delay_ms"], 1e-3, "delay_ms"))
-    match command["command"]:
-        case "status":
-            return {"status": scylla.status()}
-        case "nodes":
-            return {"listening": scylla.listening_nodes}
-        case "add_node":
-            return {"address": scylla.add_node(delay)}
-        case "remove_node":
-            scylla.remove_node(command["address"])
-        case "new_generation":
-            return {"time": scylla.new_generation(delay).isoformat()}
-        case "split_tablets":
-            return {"time": scylla.split_tablets(command["keyspace"], command["table"], delay).isoformat()}
-        case "merge_tablets":
-            return {"time": scylla.merge_tablets(command["keyspace"], command["table"], delay).isoformat()}
-        case "expire_rows":
-            return {"rows": scylla.expire_rows()}
-        case "upgrade":
-            scylla.upgrade(command["rewriting"])
-        case "finish_rewriting":
-            scylla.finish_rewriting()
-        case "advance":
-            if not isinstance(scylla.clock, ManualClock):
-                raise EmbeddedScyllaError(
-                    "the server runs on the machine's clock; start it with --clock manual, or with a ManualClock"
-                )
-            seconds = checked_seconds(command["seconds"], 1, "seconds")
-            if scylla.clock.now_us() / 1e6 + seconds > _LAST_S:
-                raise ValueError("the clock cannot pass the year 9000")
-            scylla.clock.advance(seconds)
-        case "fault":
-            return {"result": scylla.call_fault(command["call"], command["arguments"])}
-        case unknown:
-            raise ValueError(f"unknown command {unknown!r}")
-    return {}
+def _carry_out(server: object, command: str, **arguments: Any) -> Any:
+    if command not in _NAMES:
+        raise ValueError(f"unknown command {command!r}")
+    spans = {key: checked_seconds(value, 1e-3, key) for key, value in arguments.items() if key.endswith(_SPAN)}
+    given = {key: value for key, value in arguments.items() if key not in spans}
+    given |= {key.removesuffix(_SPAN): timedelta(seconds=seconds) for key, seconds in spans.items()}
+    found = getattr(server, command)
+    result = found(**given) if callable(found) else found
+    return result.isoformat() if isinstance(result, datetime) else result

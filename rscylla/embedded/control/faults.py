@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..clock import checked_seconds
 from ..cluster.topology import Cluster, Node
 from ..errors import EmbeddedScyllaError
 from ..faults.board import FaultBoard, delay_seconds
-
-if TYPE_CHECKING:
-    # The server imports the board; importing the server here would close a cycle.
-    from ..wire.server import Ports, Server
+from ..wire.interfaces import Ports
+from ..wire.server import Server
 
 __all__ = ["FaultControl"]
 

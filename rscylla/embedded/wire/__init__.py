@@ -1,5 +1,6 @@
 """The native protocol: frames, connections and sockets, with TLS and compression.
 
-``frame.py`` reads requests, ``answer.py`` writes answers and events, ``connection.py`` serves one client and
-``server.py`` listens. A request takes an opcode in ``frame.py`` and a handler in ``connection.py``.
+``transport.py`` takes frames from a client's socket, ``frame.py`` reads the requests in them, ``connection.py`` serves
+them, ``answer.py`` writes answers and events, and ``server.py`` listens. A request takes an opcode in ``frame.py`` and
+a handler in ``connection.py``.
 """

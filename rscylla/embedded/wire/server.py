@@ -7,158 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import attrs
-
-from ..clock import Clock, SystemClock
+from ..clock import Clock
 from ..faults.board import FaultBoard
-from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange, Trace
+from ..result import SchemaChange
 from . import answer
 from .accepting import let_loop_run, stop_accepting
-from .alarms import Alarms
-from .answer import MetadataCache
-from .compression import Compressor
 from .connection import Connection
-from .frame import SUPPORTED_VERSIONS, Values
+from .frame import SUPPORTED_VERSIONS
+from .interfaces import EngineLike, NodeLike, Ports, WireOptions
+from .transport import ClientSocket, Listener, Shared
 
-__all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions"]
+__all__ = ["Server"]
 
 _HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
 _GREETING_S: Final = 30.0  # the least that it may take until READY
 _GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
 
 
-class EngineLike(Protocol):
-    """What the wire asks of the engine. Called on the loop's thread only; errors are `CqlError`."""
-
-    schema_listeners: list[Callable[[SchemaChange], None]]
-
-    def prepare(self, text: str, keyspace: str | None) -> Prepared: ...
-
-    def get(self, statement_id: bytes) -> Prepared: ...
-
-    def execute(self, prepared: Prepared, values: Values, params: QueryParams) -> Result: ...
-
-    def query(self, text: str, values: Values, params: QueryParams) -> Result: ...
-
-    def time_limit_us(self, item: Prepared | str, values: Values, params: QueryParams) -> int | None: ...
-
-    def batch(
-        self, kind: str, items: list[tuple[Prepared | str, Sequence[BindValue]]], params: QueryParams
-    ) -> Result: ...
-
-    def begin_trace(self) -> uuid.UUID: ...
-
-    def end_trace(self, trace: Trace) -> None: ...
-
-
-class NodeLike(Protocol):
-    """What the wire shows of a node."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def host_id(self) -> uuid.UUID: ...
-
-    @property
-    def shards(self) -> int: ...
-
-    @property
-    def ignore_msb(self) -> int: ...
-
-
-@attrs.frozen
-class WireOptions:
-    """How the wire behaves.
-
-    ``users``: name to password; None lets everyone in. ``max_frame``: bytes of a request body. ``shard_aware``: tell
-    clients about shards, as Scylla does. ``metadata_id``: offer SCYLLA_USE_METADATA_ID. ``compression``: compress
-    answers to clients that agreed on it. Their requests may be compressed either way, where lz4 is installed: drivers
-    complain about a server that offers nothing. ``tls``: speak TLS only. ``max_waiting``: bytes of all large requests
-    that are on their way in at a time. ``max_connections``: of more clients, those that have not logged in give way,
-    the oldest first.
-    """
-
-    users: Mapping[str, str] | None = attrs.field(default=None, repr=False)
-    max_frame: int = 256 * 1024 * 1024
-    max_connections: int = 8192
-    shard_aware: bool = True
-    metadata_id: bool = True
-    compression: bool = False
-    tls: ssl.SSLContext | None = None
-    max_waiting: int = 1024 * 1024 * 1024
-
-
-@attrs.frozen
-class Ports:
-    """Where a node listens. On ``shard_aware``, None for no such port, a client's own port chooses its shard.
-
-    The system chooses a port that is 0, and another ``shard_aware`` where that one is taken, unless it is fixed.
-    """
-
-    cql: int
-    shard_aware: int | None = None
-    shard_aware_is_fixed: bool = True
-
-
-@attrs.define(eq=False)
-class Listener:
-    """A node's listening sockets, its clients, and how many of them each shard has.
-
-    ``held``: requests are taken and not answered. ``delay_s``: each takes so much longer. ``closed``: clients that were
-    accepted before the sockets were closed, and come to be known only now, are cut.
-    """
-
-    node: NodeLike
-    sockets: list[asyncio.Server] = attrs.field(factory=list)
-    ports: Ports = Ports(0)
-    connections: set[Connection] = attrs.field(factory=set)
-    shard_loads: list[int] = attrs.field(factory=list)
-    held: bool = False
-    closed: bool = False
-    delay_s: float = 0.0
-
-
-class Server:
+class Server(Shared):
     """All nodes of one cluster on one event loop. Every method must be called on that loop's thread."""
 
     def __init__(
         self, engine: EngineLike, options: WireOptions, faults: FaultBoard | None = None, clock: Clock | None = None
     ) -> None:
-        self.engine = engine
-        self.options = options
-        self.alarms = Alarms(clock or SystemClock())
-        self.faults = faults or FaultBoard(lambda _table: True)
-        self.waiting = 0
-        """Bytes that large requests, of which a part has come, will need."""
-        frames = options.max_frame
-        self.compressor = Compressor(frames) if options.compression else Compressor.if_installed(frames)
-        self.metadata = MetadataCache()
-        self.greeting: dict[Connection, bool] = {}
-        """Clients that are not READY yet, by age, and whether the last look at them found them so already."""
+        super().__init__(engine, options, faults, clock)
         self._next_look: asyncio.TimerHandle | None = None
-        self._listeners: dict[int, Listener] = {}
         # By the engine, not by the connection: what the owner changes without a client is announced as well.
         engine.schema_listeners.append(self._on_schema_change)
-
-    @property
-    def connection_count(self) -> int:
-        return sum(len(listener.connections) for listener in self._listeners.values())
-
-    def make_room(self) -> bool:
-        """Cut the oldest client that has not logged in; return whether there was one."""
-        oldest = next(iter(self.greeting), None)
-        if oldest is not None:
-            oldest.give_way()
-        return oldest is not None
 
     async def listen(self, node: NodeLike, ports: Ports) -> Ports:
         """Open a node's sockets and return their ports. Raises OSError, and opens none, if one is taken."""
@@ -171,7 +49,7 @@ class Server:
                 opened.close()
             raise
         listener.ports = Ports(cql, chosen)
-        self._listeners[node.index] = listener
+        self.listeners[node.index] = listener
         if self._next_look is None:
             self._look_later()
         return listener.ports
@@ -213,7 +91,7 @@ class Server:
 
     def hang_up(self, node_index: int) -> None:
         """Close a node's sockets and cut its clients. A node that is not listening is left as it is."""
-        listener = self._listeners.pop(node_index, None)
+        listener = self.listeners.pop(node_index, None)
         if listener is None:
             return
         # Before the sockets go: a client that is being accepted meanwhile sees it in connection_made.
@@ -226,27 +104,27 @@ class Server:
 
     def listens(self, node_index: int) -> bool:
         """Return whether a node's sockets are open."""
-        return node_index in self._listeners
+        return node_index in self.listeners
 
     def listener(self, node_index: int) -> Listener | None:
         """Return a node's sockets and clients; None if it does not listen."""
-        return self._listeners.get(node_index)
+        return self.listeners.get(node_index)
 
     def clients(self, node_index: int) -> list[dict[str, Any]]:
         """Return a node's clients as rows of ``system.clients``, by address and port."""
-        listener = self._listeners.get(node_index)
+        listener = self.listeners.get(node_index)
         rows = [] if listener is None else [connection.as_row() for connection in listener.connections]
         return sorted(rows, key=lambda row: (row["address"], row["port"]))
 
     def listen_addresses(self, node_index: int) -> list[str]:
         """Return where a node listens, as addresses with ports; nothing if it does not."""
-        listener = self._listeners.get(node_index)
+        listener = self.listeners.get(node_index)
         ports = () if listener is None else (listener.ports.cql, listener.ports.shard_aware)
         return [f"{listener.node.address}:{port}" for port in ports if listener is not None and port is not None]
 
     def pace(self, node_index: int, *, held: bool, delay_s: float = 0.0) -> None:
         """Let a node answer nothing for now, or late, or as usual. A node that is not listening is left as it is."""
-        listener = self._listeners.get(node_index)
+        listener = self.listeners.get(node_index)
         if listener is None:
             return
         listener.held, listener.delay_s = held, delay_s
@@ -256,20 +134,20 @@ class Server:
 
     async def stop_accepting(self, node_index: int) -> None:
         """Let no more clients in, and those that were just being let in become connections."""
-        listener = self._listeners.get(node_index)
+        listener = self.listeners.get(node_index)
         if listener is not None:
             await stop_accepting(listener.sockets)
 
     async def close_all(self) -> None:
         """Hang up all nodes; no socket is left open when this returns."""
-        for index in list(self._listeners):
+        for index in list(self.listeners):
             await self.stop_accepting(index)
         self.close()
         await let_loop_run()
 
     def close(self) -> None:
         """Hang up all nodes."""
-        for index in list(self._listeners):
+        for index in list(self.listeners):
             self.hang_up(index)
         if self._next_look is not None:
             self._next_look.cancel()
@@ -289,7 +167,7 @@ class Server:
     def _push(self, kind: str, encode: Callable[[int], bytes]) -> None:
         clients = [
             connection
-            for listener in self._listeners.values()
+            for listener in self.listeners.values()
             for connection in listener.connections
             if kind in connection.event_kinds
         ]
@@ -301,6 +179,6 @@ class Server:
         asyncio.get_running_loop().call_soon(_deliver, clients, frames)
 
 
-def _deliver(clients: Sequence[Connection], frames: Mapping[int, bytes]) -> None:
+def _deliver(clients: Sequence[ClientSocket], frames: Mapping[int, bytes]) -> None:
     for client in clients:
         client.push(frames[client.version])

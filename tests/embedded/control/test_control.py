@@ -65,7 +65,7 @@ def raw(path: Path | None, sent: bytes) -> bytes:
 def rule(**given: Any) -> bytes:
     """Return the command that adds a rule."""
     arguments = {"on": {"kind": None, "node": None}, "times": 1, "probability": 1.0, "seed": None, **given}
-    return json.dumps({"command": "fault", "call": "add", "arguments": arguments}).encode()
+    return json.dumps({"command": "call_fault", "name": "add", "arguments": arguments}).encode()
 
 
 def test_a_client_changes_the_cluster(scylla: EmbeddedScylla, client: ControlClient) -> None:
@@ -147,9 +147,9 @@ def test_only_a_manual_clock_is_advanced() -> None:
         b'{"command": "nope"}',
         b'{"command": "remove_node"}',
         b'{"command": "add_node", "delay_ms": "soon"}',
-        b'{"command": "fault", "call": "add", "arguments": {"on": {"node": null}}}',
-        b'{"command": "fault", "call": "hits", "arguments": {"number": -1}}',
-        b'{"command": "fault", "call": "stop_node", "arguments": {}}',
+        b'{"command": "call_fault", "name": "add", "arguments": {"on": {"node": null}}}',
+        b'{"command": "call_fault", "name": "hits", "arguments": {"number": -1}}',
+        b'{"command": "call_fault", "name": "stop_node", "arguments": {}}',
         b'{"command": "status", "number": NaN}',
         b'{"command": "status", "number": 1e999}',
         b'{"command": "add_node", "delay_ms": Infinity}',
@@ -157,12 +157,12 @@ def test_only_a_manual_clock_is_advanced() -> None:
         b'{"command": "add_node", "delay_ms": ' + b"9" * 400 + b"}",
         b'{"command": "new_generation", "delay_ms": true}',
         b'{"command": "new_generation", "delay_ms": ' + b"9" * 5000 + b"}",
-        b'{"command": "advance", "seconds": 1e18}',
-        b'{"command": "advance", "seconds": -1}',
-        b'{"command": "fault", "call": "skew_clock", "arguments": {"address": "127.0.0.1", "skew_us": 1e18}}',
-        b'{"command": "fault", "call": "skew_clock", "arguments": {"address": "127.0.0.1", "skew_us": "1"}}',
-        b'{"command": "fault", "call": "slow_node", "arguments": {"address": "127.0.0.1", "delay_s": 1e10}}',
-        b'{"command": "fault", "call": "slow_node", "arguments": {"address": "127.0.0.1", "delay_s": "1"}}',
+        b'{"command": "advance", "by_ms": 1e18}',
+        b'{"command": "advance", "by_ms": -1}',
+        b'{"command": "call_fault", "name": "skew_clock", "arguments": {"address": "127.0.0.1", "skew_us": 1e18}}',
+        b'{"command": "call_fault", "name": "skew_clock", "arguments": {"address": "127.0.0.1", "skew_us": "1"}}',
+        b'{"command": "call_fault", "name": "slow_node", "arguments": {"address": "127.0.0.1", "delay_s": 1e10}}',
+        b'{"command": "call_fault", "name": "slow_node", "arguments": {"address": "127.0.0.1", "delay_s": "1"}}',
         rule(action="delay", arguments={"delay_s": -1}),
         rule(action="delay", arguments={"delay_s": None}),
         rule(action="delay", arguments={}),
@@ -179,8 +179,8 @@ def test_a_malformed_command_is_refused_and_the_next_one_is_served(scylla: Embed
     refused, served = raw(scylla.control_path, line + b'\n{"command": "status", "number": 5}\n').splitlines()
     assert json.loads(refused, parse_constant=str)["is_value_error"] is True
     answer = json.loads(served)
-    assert (answer["number"], answer["status"]) == (5, json.loads(json.dumps(scylla.status())))
-    assert (answer["status"]["faults"], len(answer["status"]["nodes"])) == ([], 2)
+    assert (answer["number"], answer["result"]) == (5, json.loads(json.dumps(scylla.status())))
+    assert (answer["result"]["faults"], len(answer["result"]["nodes"])) == ([], 2)
 
 
 def test_a_clock_is_not_advanced_beyond_what_can_be_written(client: ControlClient) -> None:

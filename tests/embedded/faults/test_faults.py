@@ -515,7 +515,7 @@ def test_a_slow_node_bounds_what_waits(scylla: EmbeddedScylla) -> None:
     frame = HEADER.pack(4, 0, 1, Opcode.OPTIONS, 0) * 10_000
     with pytest.raises(TimeoutError):
         flood.sendall(frame * 2_000)
-    (listener,) = [x for x in scylla._server._listeners.values() if x.node.address == NODES[0]]
+    (listener,) = [x for x in scylla._server.listeners.values() if x.node.address == NODES[0]]
     eventually(lambda: max(len(c._deferred) for c in listener.connections) == 1024)
     assert sum(len(c._pending) for c in listener.connections) < 2_000_000
     scylla.faults.resume_node(NODES[0])

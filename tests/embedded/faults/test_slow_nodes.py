@@ -11,7 +11,9 @@ from memorywire import STARTUP, MemoryTransport, answers, frame, long_string
 
 from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import Opcode
-from rscylla.embedded.wire.server import Listener, Server, WireOptions
+from rscylla.embedded.wire.interfaces import WireOptions
+from rscylla.embedded.wire.server import Server
+from rscylla.embedded.wire.transport import Listener
 
 
 class DrivenLoop(asyncio.SelectorEventLoop):
@@ -37,7 +39,7 @@ class Conversation:
         self.box = box = EngineBox()
         self._server = Server(box.engine, WireOptions())
         listener = Listener(box.cluster.nodes[0], shard_loads=[0])
-        self._server._listeners[0] = listener
+        self._server.listeners[0] = listener
         self._transport = MemoryTransport()
         self._connection = Connection(self._server, listener)
         self._connection.connection_made(self._transport)

@@ -23,7 +23,9 @@ from memorywire import STARTUP, MemoryTransport, answers, frame, long_string, st
 from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import HEADER, HEADER_SIZE, Opcode
-from rscylla.embedded.wire.server import Listener, Server, WireOptions
+from rscylla.embedded.wire.interfaces import WireOptions
+from rscylla.embedded.wire.server import Server
+from rscylla.embedded.wire.transport import Listener
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,8 @@ from rscylla.embedded.result import (
 from rscylla.embedded.types import INT, TEXT
 from rscylla.embedded.wire import server as wire_server
 from rscylla.embedded.wire.frame import HEADER, Flag, Opcode, Values
-from rscylla.embedded.wire.server import Ports, Server, WireOptions
+from rscylla.embedded.wire.interfaces import Ports, WireOptions
+from rscylla.embedded.wire.server import Server
 
 COLUMNS = (ColumnSpec("ks", "t", "pk", INT), ColumnSpec("ks", "t", "v", TEXT))
 LARGE = b"\0\0\0\4\0\0\0\7" + struct.pack(">i", 1000) + b"x" * 1000
