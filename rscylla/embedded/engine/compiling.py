@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -26,6 +27,9 @@ __all__ = ["LONG_TEXT", "Compiled", "Compiler", "Values", "answer_columns", "no_
 _PLANS_MOST: Final = 2_000
 LONG_TEXT: Final = 8_192
 """Characters; plans of longer statements, which hardly come twice, are not kept."""
+
+# Scylla describes the markers of a batch's USING so.
+_BATCH: Final = TableSchema("[batch]", "[batch]", uuid.UUID(int=0), uuid.UUID(int=0), ())
 
 StatementPlan = SelectPlan | WritePlan
 Values = Sequence[BindValue] | Mapping[str, BindValue]
@@ -99,7 +103,6 @@ class Compiler:
     def _compile_batch(self, statement: ast.Batch, keyspace: str | None) -> Compiled:
         plans: list[WritePlan] = []
         variables: dict[int, ColumnSpec] = {}
-        first: Scope | None = None
         for inner in statement.statements:
             scope = Scope(self.schema, self.table(inner.table, keyspace), self.calls)
             self._check_writable(scope.table)
@@ -107,9 +110,7 @@ class Compiler:
             self._check_conditional(plans[-1])
             _timeout(scope, inner)
             variables |= scope.variables
-            first = first or scope
         using: Any = None
-        timeout: Getter | None = None
         if statement.using.ttl is not None:
             raise InvalidRequest("Global TTL on the BATCH statement is not supported.")
         if statement.using.timestamp is not None and any(plan.is_conditional for plan in plans):
@@ -119,13 +120,12 @@ class Compiler:
         if statement.kind == "counter" and plans:
             raise no_counters()
         lwt.check_one_table(plans)
-        if first is not None:
-            outer = Scope(self.schema, first.table, self.calls)
-            timeout = None if any(plan.is_conditional for plan in plans) else _timeout(outer, statement)
-            if statement.using.timestamp is not None:
-                # A plan without operations, for the way it reads USING TIMESTAMP.
-                using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
-            variables |= outer.variables
+        outer = Scope(self.schema, _BATCH, self.calls)
+        timeout = None if any(plan.is_conditional for plan in plans) else _timeout(outer, statement)
+        if statement.using.timestamp is not None:
+            # A plan without operations, for the way it reads USING TIMESTAMP.
+            using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
+        variables |= outer.variables
         ordered = _in_order(variables, statement.markers)
         return Compiled(self.schema.version, (plans, using), ordered, (), timeout)
 
@@ -192,7 +192,7 @@ def _timeout(scope: Scope, statement: Any) -> Getter | None:
 def _in_order(variables: Mapping[int, ColumnSpec], markers: int) -> tuple[ColumnSpec, ...]:
     """Return the bind variables by index. Raises InvalidRequest if a marker is where nothing gives it a type."""
     if len(variables) < markers:
-        raise InvalidRequest("a bind marker has no type: it is in an empty batch, or USING has the same part again")
+        raise InvalidRequest("a bind marker has no type: USING has the same part again")
     return tuple(variables[at] for at in range(markers))
 
 

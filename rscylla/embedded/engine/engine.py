@@ -36,7 +36,7 @@ from ..result import (
     Unfinished,
     VoidResult,
 )
-from ..schema.tables import Schema, TableSchema
+from ..schema.tables import PAXOS_SUFFIX, Schema, TableSchema
 from ..storage.mutation import Key
 from ..storage.partitions import TableStore
 from ..storage.tokens import table_token
@@ -76,7 +76,7 @@ class Engine:
         self._stores: dict[tuple[str, str], TableStore] = {}
         self._system = SystemTables(self.schema, cluster, self._stores, users)
         self._compiler = Compiler(self.schema, self._system)
-        self.writer = Writer(cluster, clock, self._stores, self._system)
+        self.writer = Writer(cluster, clock, self._stores, self._system, self._paxos_table)
         self._system.install(self.table_changed)
         self._editor = SchemaEditor(
             self.schema,
@@ -281,13 +281,8 @@ class Engine:
         raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
 
     def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
-        change, all_changes = self._edit_schema(statement, keyspace)
-        # Logs included: drivers have to know the columns of a log as well.
-        for each in all_changes:
-            self._forget_statements(each)
-            for listener in list(self.schema_listeners):
-                listener(each)
-        return VoidResult() if change is None else change
+        changes = self._edit_schema(lambda: self._editor.apply(statement, keyspace))
+        return changes[0] if changes else VoidResult()
 
     def upgrade(self, rewriting: Rewriting) -> None:
         """Go from 4.3 to 4.4: the new description tables appear. Raises ValueError when this is not 4.3."""
@@ -297,19 +292,32 @@ class Engine:
             for listener in list(self.schema_listeners):
                 listener(SchemaChange("CREATED", "TABLE", table.keyspace, table.name))
 
-    def _edit_schema(
-        self, statement: DdlStatement, keyspace: str | None
-    ) -> tuple[SchemaChange | None, list[SchemaChange]]:
-        if self.writer.journal is None:
-            return self._editor.apply(statement, keyspace)
-        self.writer.journal.schema_changing()
-        changes: list[SchemaChange] = []
+    def _edit_schema(self, edit: Callable[[], list[SchemaChange]]) -> list[SchemaChange]:
+        """Change the schema, write down how it is, and tell whoever listens; return the changes."""
+        journal, changes = self.writer.journal, []
+        if journal is not None:
+            journal.schema_changing()
         try:
-            change, changes = self._editor.apply(statement, keyspace)
+            changes = edit()
         finally:
             # After a failure, too: the journal waits for the end of what schema_changing began.
-            self.writer.journal.schema_changed(changes)
-        return change, changes
+            if journal is not None:
+                journal.schema_changed(changes)
+        # Logs included: drivers have to know the columns of a log as well.
+        for each in changes:
+            self._forget_statements(each)
+            for listener in list(self.schema_listeners):
+                listener(each)
+        return changes
+
+    def _paxos_table(self, base: TableSchema) -> TableSchema | None:
+        """Return the table of the Paxos rounds of a table with tablets, made if need be; None for others."""
+        keyspace, name = self.schema.keyspaces[base.keyspace], base.name + PAXOS_SUFFIX
+        if keyspace.tablets is None:
+            return None
+        if name not in keyspace.tables:
+            self._edit_schema(lambda: self._editor.make_paxos_table(base))
+        return keyspace.tables[name]
 
     def _forget_statements(self, change: SchemaChange) -> None:
         """Drop prepared statements of what changed, so that clients prepare them again and learn the new columns."""

@@ -9,9 +9,11 @@ import attrs
 
 from ..types import CqlType
 
-__all__ = ["LOG_SUFFIX", "CdcOptions", "Column", "Keyspace", "Schema", "TableSchema"]
+__all__ = ["LOG_SUFFIX", "PAXOS_SUFFIX", "CdcOptions", "Column", "Keyspace", "Schema", "TableSchema"]
 
 LOG_SUFFIX = "_scylla_cdc_log"
+PAXOS_SUFFIX = "$paxos"
+"""Ends the name of the table that holds the Paxos rounds of another one. No CREATE TABLE may give such a name."""
 
 ColumnKind = Literal["partition_key", "clustering", "static", "regular"]
 

@@ -12,7 +12,7 @@ from ..errors import InvalidRequest
 from ..result import ColumnSpec, RowsResult
 from ..schema.properties import DEFAULTS
 from ..schema.replication import rack_lists
-from ..schema.tables import LOG_SUFFIX, Column, Keyspace, Schema, TableSchema
+from ..schema.tables import LOG_SUFFIX, PAXOS_SUFFIX, Column, Keyspace, Schema, TableSchema
 from ..storage.packed import join_row
 from ..types import TEXT, ListType, MapType, UdtType, quote_name
 
@@ -21,12 +21,12 @@ __all__ = ["create_table_text", "describe"]
 _SNITCH: Final = "org.apache.cassandra.locator.SimpleSnitch"
 _PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 # To the letter: tools strip it to get at the statement.
-_LOG_HEAD: Final = (
-    "/* Do NOT execute this statement! It's only for informational purposes.\n"
-    "   A CDC log table is created automatically when creating the base with CDC\n"
-    "   enabled option or creating the vector index on the base table's vector column.\n\n"
+_COMMENT: Final = "/* Do NOT execute this statement! It's only for informational purposes.\n   {}\n\n{}\n*/"
+_LOG_REASON: Final = (
+    "A CDC log table is created automatically when creating the base with CDC\n"
+    "   enabled option or creating the vector index on the base table's vector column."
 )
-_LOG_TAIL: Final = "\n*/"
+_PAXOS_REASON: Final = "A paxos state table is created automatically when enabling LWT on a base table."
 # In this order, and before all others, which are extensions in Scylla.
 _BASIC: Final = tuple(name for name in DEFAULTS if name != "tombstone_gc")
 _LABELS: Final = {
@@ -94,9 +94,8 @@ class _Describing:
     def _list(self, what: str) -> Iterator[Item]:
         for keyspace in self._places():
             if what == "tables":
-                for name in sorted(keyspace.tables):
-                    if not self._is_attached_log(keyspace, keyspace.tables[name]):
-                        yield (keyspace.name, "table", name, "")
+                for table in self._shown(keyspace):
+                    yield (keyspace.name, "table", table.name, "")
             elif what == "types":
                 for name in sorted(keyspace.types):
                     yield (keyspace.name, "type", name, "")
@@ -142,9 +141,8 @@ class _Describing:
         yield (keyspace.name, "keyspace", keyspace.name, text)
         for udt in _by_use(keyspace):
             yield _type_item(udt)
-        for name in sorted(keyspace.tables):
-            if not self._is_attached_log(keyspace, keyspace.tables[name]):
-                yield from self._table(keyspace, keyspace.tables[name])
+        for table in self._shown(keyspace):
+            yield from self._table(keyspace, table)
 
     def _tablets(self, keyspace: Keyspace) -> str:
         if "scylla_keyspaces" not in self._schema.keyspaces["system_schema"].tables:
@@ -155,20 +153,29 @@ class _Describing:
             return " AND tablets = {'enabled': true}"
         return f" AND tablets = {{'enabled': true, 'initial': {keyspace.tablets}}}"
 
+    def _shown(self, keyspace: Keyspace) -> list[TableSchema]:
+        """Return the tables of a keyspace but those that come with others."""
+        tables = [keyspace.tables[name] for name in sorted(keyspace.tables)]
+        return [table for table in tables if self._reason(keyspace, table) is None]
+
     @staticmethod
-    def _is_attached_log(keyspace: Keyspace, table: TableSchema) -> bool:
+    def _reason(keyspace: Keyspace, table: TableSchema) -> str | None:
+        """Return why there is a table that the server makes by itself, None for others."""
+        if table.name.endswith(PAXOS_SUFFIX):
+            return _PAXOS_REASON
         base = keyspace.tables.get(table.cdc_base or "")
-        return table.is_cdc_log and base is not None and base.cdc is not None and base.cdc.enabled
+        is_attached = table.is_cdc_log and base is not None and base.cdc is not None and base.cdc.enabled
+        return _LOG_REASON if is_attached else None
 
     def _table(self, keyspace: Keyspace, table: TableSchema) -> list[Item]:
         internals = self._statement.internals
         text = create_table_text(table, internals=internals)
         # As a comment: whoever runs the text must not make the log, which its base makes.
-        if self._is_attached_log(keyspace, table):
-            return [(keyspace.name, "table", table.name, _LOG_HEAD + text + _LOG_TAIL)]
+        if (reason := self._reason(keyspace, table)) is not None:
+            return [(keyspace.name, "table", table.name, _COMMENT.format(reason, text))]
         items = [(keyspace.name, "table", table.name, text)]
         log = keyspace.tables.get(table.name + LOG_SUFFIX)
-        if log is not None and self._is_attached_log(keyspace, log):
+        if log is not None and self._reason(keyspace, log) is not None:
             # The log comes with its base, but properties that were changed do not.
             full = f"{quote_name(keyspace.name)}.{quote_name(log.name)}"
             alter = f"ALTER TABLE {full} WITH " + "\n    AND ".join(_properties(log)) + ";\n"

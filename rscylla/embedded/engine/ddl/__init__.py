@@ -34,8 +34,8 @@ DdlStatement = (
 class SchemaEditor(KeyspaceEditing, TableEditing, TableAltering, TypeEditing):
     """Carries out schema statements."""
 
-    def apply(self, statement: DdlStatement, keyspace: str | None) -> tuple[SchemaChange | None, list[SchemaChange]]:
-        """Return the change asked for (None when there was nothing to do) and all changes made, logs included."""
+    def apply(self, statement: DdlStatement, keyspace: str | None) -> list[SchemaChange]:
+        """Return the changes made, logs included: first the one asked for, none if there was nothing to do."""
         changes: list[SchemaChange] = []
         self._written_us = self.now_us()
         handler: Any = {
@@ -55,4 +55,4 @@ class SchemaEditor(KeyspaceEditing, TableEditing, TableAltering, TypeEditing):
             handler(statement, keyspace, changes)
         if changes:
             self.schema.version = uuid.uuid4()
-        return (changes[0] if changes else None), changes
+        return changes

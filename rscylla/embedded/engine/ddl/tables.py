@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import Any
+from typing import Any, Final
 
 from ...cdclog.log import cdc_options
 from ...cql import ast
 from ...errors import AlreadyExists, ConfigError, InvalidRequest, Unauthorized
 from ...result import SchemaChange
 from ...schema.properties import DEFAULTS, table_options
-from ...schema.tables import LOG_SUFFIX, CdcOptions, Column, Keyspace, TableSchema
+from ...schema.tables import LOG_SUFFIX, PAXOS_SUFFIX, CdcOptions, Column, Keyspace, TableSchema
 from ...schema.udts import parts
 from ...storage.rowttl import created_ttl_column
-from ...types import COUNTER, DURATION, CqlType, UdtType
+from ...types import BLOB, COUNTER, DURATION, TIMEUUID, CqlType, UdtType
 from .base import MAX_NAME
 from .logs import LogEditing
 
 __all__ = ["TableEditing", "sorted_rest"]
 
 _NAME = re.compile(r"\w+\Z", re.ASCII)
+_PAXOS: Final[dict[str, CqlType]] = {
+    "most_recent_commit": BLOB,
+    "most_recent_commit_at": TIMEUUID,
+    "promise": TIMEUUID,
+    "proposal": BLOB,
+    "proposal_ballot": TIMEUUID,
+}
 
 
 class TableEditing(LogEditing):
@@ -61,6 +68,18 @@ class TableEditing(LogEditing):
         self._put(keyspace, table, "CREATED", changes)
         if log is not None:
             self._put(keyspace, log, "CREATED", changes)
+
+    def make_paxos_table(self, base: TableSchema) -> list[SchemaChange]:
+        """Make the table of the Paxos rounds of *base*. Source: Scylla ``service/paxos/paxos_state.cc``."""
+        changes: list[SchemaChange] = []
+        self._written_us = self.now_us()
+        keyspace, name = self.schema.keyspaces[base.keyspace], base.name + PAXOS_SUFFIX
+        columns = (Column("row_key", BLOB, "partition_key", 0), *(Column(n, t, "regular") for n, t in _PAXOS.items()))
+        options = DEFAULTS | {"gc_grace_seconds": 0, "comment": f"Paxos state for {base.keyspace}.{base.name}"}
+        table = TableSchema(keyspace.name, name, self._new_table_id(), uuid.uuid4(), columns, options)
+        self._put(keyspace, table, "CREATED", changes)
+        self.schema.version = uuid.uuid4()
+        return changes
 
     def _table_id(self, given: Any) -> uuid.UUID:
         """Return the id that the statement gives, or a new one."""
@@ -131,6 +150,8 @@ class TableEditing(LogEditing):
         log = keyspace.tables.get(name + LOG_SUFFIX)
         if log is not None and log.is_cdc_log and log.cdc_base == name:
             self._remove(keyspace, log, changes)
+        if (rounds := keyspace.tables.get(name + PAXOS_SUFFIX)) is not None:
+            self._remove(keyspace, rounds, changes)
 
     def _remove(self, keyspace: Keyspace, table: TableSchema, changes: list[SchemaChange]) -> None:
         del keyspace.tables[table.name]

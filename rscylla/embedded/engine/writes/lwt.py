@@ -16,6 +16,7 @@ from ...schema.tables import Column, TableSchema
 from ...storage.mutation import Key, RowMutation
 from ...storage.packed import join_row
 from ...storage.partitions import Partition
+from ...storage.positions import position_maker
 from ...storage.reconcile import is_live_cell
 from ...types import BOOLEAN
 from ..binding import Request
@@ -106,7 +107,11 @@ class OldRows:
             if row is not None and Partition.is_live(row, now_s):
                 self._rows[ck] = row
         if not named and (first := first_row(table, self.key, now_s)) is not None:
-            self._rows[first[0]] = first[1]
+            # A statement may spell its key in another way, as 1.00 for 1.0.
+            position = position_maker(table)
+            places = [keys[0] for keys in self._places if len(keys[0]) == len(first[0])]
+            same = [key for key in places if position(key) == position(first[0])]
+            self._rows |= dict.fromkeys([first[0], *same], first[1])
         # A static row may stand for a missing one, even if it is empty, in a partition in which anything was read.
         self._has_partition = bool(table.clustering_key and table.static_columns) and bool(self._rows or static)
 

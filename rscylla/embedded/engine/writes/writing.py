@@ -13,13 +13,17 @@ from ...clock import Clock
 from ...cluster.topology import Cluster
 from ...errors import ServerError
 from ...result import VOID, BindValue, QueryParams, Result, SchemaChange
+from ...schema.properties import DEFAULTS
 from ...schema.tables import LOG_SUFFIX, TableSchema
-from ...storage.mutation import Key, PartitionMutation, RowMutation
+from ...storage.mutation import Key, PartitionMutation, PlainRow, RowMutation
 from ...storage.packed import PackedPartition, Stamp
 from ...storage.partitions import Partition, TableStore, unpacked
 from ...storage.reconcile import delete_row, join_spellings
+from ...storage.rowpacking import shape_of
 from ...storage.rowttl import expired_rows
+from ...storage.tokens import key_bytes
 from ...system.contents import SystemTables
+from ...types.timeuuid import EPOCH_TICKS, from_ticks
 from ..binding import Request
 from . import lwt
 from .write import Mutations, WritePlan
@@ -80,7 +84,12 @@ class Writer:
     """
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, stores: Mapping[tuple[str, str], TableStore], system: SystemTables
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        stores: Mapping[tuple[str, str], TableStore],
+        system: SystemTables,
+        paxos_table: Callable[[TableSchema], TableSchema | None],
     ) -> None:
         self.journal: Journal | None = None
         self.faults: WriteFaults | None = None
@@ -88,6 +97,7 @@ class Writer:
         self._clock = clock
         self._stores = stores
         self._system = system
+        self._paxos_table = paxos_table
         self._log_writers: dict[tuple[str, str], tuple[LogWriter, TableStore]] = {}  # by base table
         self._last_timestamp: dict[int, int] = {}
         self._ballots: OrderedDict[Any, int] = OrderedDict()  # the last times of conditional writes, by partition
@@ -146,6 +156,7 @@ class Writer:
         # Before the write: the answer shows the row as it was.
         answer = old.answer(applied=applied)
         timestamp = self._ballot(plans[0][0].table, old.key, request)
+        self._note_round(plans[0][0].table, old.key, request, timestamp)
         if applied:
             mutations = Mutations(self._list_node, self._prior)
             for plan, each in plans:
@@ -165,6 +176,19 @@ class Writer:
         if len(self._ballots) > _BALLOTS_MOST:
             self._ballots.popitem(last=False)
         return timestamp
+
+    def _note_round(self, table: TableSchema, key: Key, request: Request, ballot_us: int) -> None:
+        """Leave what a finished round leaves in the Paxos table of a table with tablets. The others have none."""
+        rounds = self._paxos_table(table)
+        if rounds is None:
+            return
+        ttl = int(table.options.get("paxos_grace_seconds", DEFAULTS["gc_grace_seconds"]))
+        ballot = from_ticks(ballot_us * 10 + EPOCH_TICKS, b"\x80\x00" + self._list_node)
+        shape = shape_of(False, "most_recent_commit_at", "promise")
+        row = PlainRow(shape, ballot_us, ttl, request.now_s + ttl if ttl else None, [ballot, ballot])
+        mutations = Mutations(self._list_node, self._prior)
+        mutations.mutation(rounds, (key_bytes(key),)).rows[()] = row
+        self._apply(mutations, [])
 
     def _commit(self, mutations: Mutations, request: Request) -> None:
         """Make the log rows of all partitions, then apply: an error leaves nothing half done."""

@@ -8,7 +8,7 @@ import pytest
 from enginebox import EngineBox
 
 from rscylla.embedded.errors import CqlError, InvalidRequest, ReadTimeout, TruncateError, WriteTimeout
-from rscylla.embedded.result import UNSET
+from rscylla.embedded.result import UNSET, RowsResult
 from rscylla.embedded.types.literals import Duration
 
 DAY_US = 24 * 60 * 60 * 1_000_000
@@ -81,6 +81,20 @@ def test_timeouts(box: EngineBox, statement: str, error: type[CqlError]) -> None
         box.run(statement.format("?"), [UNSET])
     assert box.rows("SELECT * FROM k") == [{"pk": 1, "v": 1}]
     box.run(statement.format("48h"))
+
+
+def test_an_empty_batch_takes_a_timeout_and_a_timestamp_that_are_bound(box: EngineBox) -> None:
+    statement = "BEGIN BATCH USING TIMESTAMP ? AND TIMEOUT ? APPLY BATCH"
+    variables = box.engine.prepare(statement, "ks").variables
+    assert [(v.keyspace, v.table, v.name, v.type.name) for v in variables] == [
+        ("[batch]", "[batch]", "[timestamp]", "bigint"),
+        ("[batch]", "[batch]", "[timeout]", "duration"),
+    ]
+    assert not isinstance(box.run(statement, [5, Duration(0, 0, 10**9)]), RowsResult)
+    with pytest.raises(WriteTimeout):
+        box.run(statement, [5, Duration(0, 0, 0)])
+    with pytest.raises(InvalidRequest, match="Out of bound timestamp"):
+        box.run(statement, [-(2**63), Duration(0, 0, 10**9)])
 
 
 def test_truncate_takes_a_timeout(box: EngineBox) -> None:

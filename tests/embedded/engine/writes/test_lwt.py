@@ -166,3 +166,15 @@ def test_prepared_conditional_statement_describes_its_columns(box: EngineBox) ->
 def test_refusals(box: EngineBox, statement: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         box.engine.query(statement, (), QueryParams(keyspace="ks"))
+
+
+def test_a_key_in_another_spelling_finds_the_row_and_is_answered_as_the_statement_spells_it(box: EngineBox) -> None:
+    box.run("CREATE TABLE d (pk int, ck decimal, s int static, v int, PRIMARY KEY (pk, ck))")
+    box.run("INSERT INTO d (pk, ck, s, v) VALUES (1, 1.0, 5, 7)")
+    refused = box.row("INSERT INTO d (pk, ck, v) VALUES (1, 1.00, 9) IF NOT EXISTS")
+    assert (refused["[applied]"], str(refused["ck"]), refused["v"]) == (False, "1.00", 7)
+    # With a condition on a static column alone, the first row of the partition stands for all.
+    first = "UPDATE d SET s = 6 WHERE pk = 1 IF s = 4"
+    for spelled in ("1.0", "1.00"):
+        _, second = box.rows(f"BEGIN BATCH {first}; UPDATE d SET v = 8 WHERE pk = 1 AND ck = {spelled}; APPLY BATCH")
+        assert (second["[applied]"], str(second["ck"]), second["s"]) == (False, spelled, 5)

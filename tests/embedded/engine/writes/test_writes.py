@@ -266,7 +266,6 @@ def test_protocol_batch_binds_each_statement(box: EngineBox) -> None:
         ("DELETE FROM t WHERE token(pk) = 1", "The token function cannot be used in WHERE clauses"),
         ("INSERT INTO k JSON '{}'", "Missing mandatory PRIMARY KEY part"),
         ("INSERT INTO k (pk) VALUES (1) USING TTL ? AND TTL ?", "a bind marker has no type"),
-        ("BEGIN BATCH USING TIMESTAMP ? APPLY BATCH", "a bind marker has no type"),
         (
             "BEGIN COUNTER BATCH UPDATE k SET v = 1 WHERE pk = 1 APPLY BATCH",
             "Cannot include non-counter statement in a counter batch",
