@@ -29,6 +29,7 @@ __all__ = [
     "WriteFailure",
     "WriteTimeout",
     "consistency_name",
+    "short_string",
 ]
 
 
@@ -45,7 +46,8 @@ def consistency_name(level: int) -> str:
     return _CONSISTENCIES[level] if 0 <= level < len(_CONSISTENCIES) else str(level)
 
 
-def _string(text: str) -> bytes:
+def short_string(text: str) -> bytes:
+    """Return a [string] of the native protocol: 16-bit length and UTF-8."""
     data = text.encode()
     return struct.pack(">H", len(data)) + data
 
@@ -106,7 +108,7 @@ class WriteTimeout(CqlError):
         super().__init__(
             f"Operation timed out - received only {received} responses from {required} CL="
             f"{consistency_name(consistency)}.",
-            struct.pack(">Hii", consistency, received, required) + _string(write_type),
+            struct.pack(">Hii", consistency, received, required) + short_string(write_type),
         )
 
 
@@ -142,7 +144,12 @@ class FunctionFailure(CqlError):
         super().__init__(
             f"execution of {function} failed: {detail}",
             b"".join(
-                [_string(keyspace), _string(function), struct.pack(">H", len(arguments)), *map(_string, arguments)]
+                [
+                    short_string(keyspace),
+                    short_string(function),
+                    struct.pack(">H", len(arguments)),
+                    *map(short_string, arguments),
+                ]
             ),
         )
 
@@ -156,7 +163,7 @@ class WriteFailure(CqlError):
         super().__init__(
             f"Operation failed - received {received} responses and {failures} failures from {required} CL="
             f"{consistency_name(consistency)}.",
-            struct.pack(">Hiii", consistency, received, required, failures) + _string(write_type),
+            struct.pack(">Hiii", consistency, received, required, failures) + short_string(write_type),
         )
 
 
@@ -196,7 +203,7 @@ class AlreadyExists(CqlError):
     code = 0x2400
 
     def __init__(self, message: str, keyspace: str, table: str = "") -> None:
-        super().__init__(message, _string(keyspace) + _string(table))
+        super().__init__(message, short_string(keyspace) + short_string(table))
         self.keyspace = keyspace
         self.table = table
 

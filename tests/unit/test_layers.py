@@ -184,6 +184,8 @@ PURE += (
     ),
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
+# Rooms in which two modules name each other's classes.
+CIRCULAR_TYPES = ("rscylla.cdc.rows", "rscylla.kafka.producer", "rscylla.eventsourcing.projections")
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
 HEAVY += ("opentelemetry", "pybreaker", "fastavro", "javaproperties", "cryptography", "cattrs")
 
@@ -351,8 +353,14 @@ def test_only_the_clock_reads_time() -> None:
 
 
 def test_there_are_no_import_cycles() -> None:
+    # What is imported for type checkers counts as well: two modules that need each other are one.
     graph = {
-        module: {n for n, typing, inner in imports(module) if n in modules() and not typing and not inner} - {module}
+        module: {
+            name
+            for name, typing, inner in imports(module)
+            if name in modules() and not inner and not (typing and within(module, CIRCULAR_TYPES))
+        }
+        - {module}
         for module in modules()
     }
     done: set[str] = set()

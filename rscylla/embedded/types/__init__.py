@@ -7,7 +7,8 @@ A native type takes an object in ``natives.py``, and a line wherever its values 
 from __future__ import annotations
 
 from ..cql.names import quote_name
-from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .composed import ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .cqltype import CqlType
 from .fitting import default_type, has_grown_from, has_spellings, is_assignable, is_compatible, term_text
 from .natives import (
     ASCII,

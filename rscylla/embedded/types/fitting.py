@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from ..cql import ast
 from ..errors import InvalidRequest
-from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .composed import ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .cqltype import CqlType
 from .natives import (
     ASCII,
     BIGINT,

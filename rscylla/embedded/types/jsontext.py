@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from ..errors import InvalidRequest
 from .casts import value_text
-from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .composed import ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .cqltype import CqlType
 from .literals import parse_date, parse_duration, parse_time, parse_timestamp, parse_varint
 from .natives import (
     ASCII,

@@ -15,31 +15,7 @@ import attrs
 from .cqltype import CqlType, bad_value, marshal_error
 from .vint import pack_vint, read_vint
 
-__all__ = [
-    "ASCII",
-    "BIGINT",
-    "BLOB",
-    "BOOLEAN",
-    "COUNTER",
-    "DATE",
-    "DECIMAL",
-    "DOUBLE",
-    "DURATION",
-    "FLOAT",
-    "INET",
-    "INT",
-    "NATIVE_TYPES",
-    "SMALLINT",
-    "TEXT",
-    "TIME",
-    "TIMESTAMP",
-    "TIMEUUID",
-    "TINYINT",
-    "UUID",
-    "VARINT",
-    "Duration",
-    "NativeType",
-]
+__all__ = ["DATE_EPOCH", "NANOS_PER_DAY", "NATIVE_TYPES", "Duration", "NativeType"]
 
 NANOS_PER_DAY: Final = 86_400_000_000_000
 DATE_EPOCH: Final = 1 << 31  # the stored value of 1970-01-01; dates are unsigned 32-bit days around it
@@ -61,14 +37,15 @@ class Duration:
 class NativeType(CqlType):
     """A type without parameters. There is one object of each, so ``is`` compares them."""
 
-    __slots__ = ("_marshal", "_name", "_size", "_wire")
+    __slots__ = ("_marshal", "_name", "_size", "_width", "_wire")
     _wrong_size = "Validation failed for type {marshal}: got {got} bytes"  # Scylla words it anew for nearly every type
 
-    def __init__(self, name: str, code: int, marshal: str, size: int | None = None) -> None:
+    def __init__(self, name: str, code: int, marshal: str, size: int | None = None, width: int = 0) -> None:
         self._name = name
         self._wire = struct.pack(">H", code)
         self._marshal = "org.apache.cassandra.db.marshal." + marshal
         self._size = size
+        self._width = width or size or 0  # bytes of a value that is not empty, 0 for any number
 
     @property
     def name(self) -> str:
@@ -93,45 +70,57 @@ class NativeType(CqlType):
     def __repr__(self) -> str:
         return f"<{self._name}>"
 
+    def decode(self, data: bytes) -> Any:
+        return data
+
+    def sort_key(self, data: bytes) -> Any:
+        return data
+
     def normalize(self, data: bytes) -> bytes:
         self.validate(data)
         return data
 
+    def validate(self, data: bytes) -> None:
+        """Every byte string is a value, unless the type says otherwise."""
+        if self._width and data and len(data) != self._width:
+            raise marshal_error(self._wrong_size.format(marshal=self._marshal, size=self._width, got=len(data)))
+
     def _refuse(self, value: Any) -> Exception:
         return bad_value(self, f"cannot encode {type(value).__name__}")
-
-    def _expect(self, data: bytes, size: int) -> None:
-        if data and len(data) != size:
-            raise marshal_error(self._wrong_size.format(marshal=self._marshal, size=size, got=len(data)))
 
 
 def _native(name: str) -> NativeType:
     return NATIVE_TYPES[name]
 
 
-class _Integer(NativeType):
-    """Two's complement of a fixed width."""
+class _Varint(NativeType):
+    """Two's complement of any length."""
 
-    __slots__ = ("_width",)
-
-    def __init__(self, name: str, code: int, marshal: str, width: int, size: int | None = None) -> None:
-        super().__init__(name, code, marshal, size)
-        self._width = width
+    __slots__ = ()
 
     def encode(self, value: Any) -> bytes:
         # In Python a bool is an int; in CQL it is none.
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._refuse(value)
-        try:
-            return value.to_bytes(self._width, "big", signed=True)
-        except OverflowError:
-            raise bad_value(self, "value out of range") from None
+        return pack_varint(value)
 
     def decode(self, data: bytes) -> Any:
         return int.from_bytes(data, "big", signed=True) if data else None
 
     def sort_key(self, data: bytes) -> Any:
         return int.from_bytes(data, "big", signed=True) if data else _EMPTY_FIRST
+
+
+class _Integer(_Varint):
+    """Two's complement of a fixed width."""
+
+    __slots__ = ()
+
+    def encode(self, value: Any) -> bytes:
+        data = super().encode(value)
+        if len(data) > self._width:
+            raise bad_value(self, "value out of range")
+        return (b"\xff" if value < 0 else b"\x00") * (self._width - len(data)) + data
 
     # One call instead of three: this runs for each number that is bound.
     def normalize(self, data: bytes) -> bytes:
@@ -143,27 +132,7 @@ class _Integer(NativeType):
         if data and len(data) != self._width and self._width < 4:
             what = "1 byte for a tinyint" if self._width == 1 else "2 bytes for a smallint"
             raise marshal_error(f"Expected {what} ({len(data)})")
-        self._expect(data, self._width)
-
-
-class _Varint(NativeType):
-    """Two's complement of any length."""
-
-    __slots__ = ()
-
-    def encode(self, value: Any) -> bytes:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self._refuse(value)
-        return pack_varint(value)
-
-    def decode(self, data: bytes) -> Any:
-        return int.from_bytes(data, "big", signed=True) if data else None
-
-    def sort_key(self, data: bytes) -> Any:
-        return int.from_bytes(data, "big", signed=True) if data else _EMPTY_FIRST
-
-    def validate(self, data: bytes) -> None:
-        """Every byte string is a varint."""
+        super().validate(data)
 
 
 def pack_varint(value: int) -> bytes:
@@ -243,9 +212,6 @@ class _Float(NativeType):
         top = 1 << (8 * self._pack.size - 1)
         return bits if not bits & top else top - 1 - bits
 
-    def validate(self, data: bytes) -> None:
-        self._expect(data, self._pack.size)
-
 
 class _Boolean(NativeType):
     __slots__ = ()
@@ -261,9 +227,6 @@ class _Boolean(NativeType):
 
     def sort_key(self, data: bytes) -> Any:
         return int(data != b"\x00") if data else _EMPTY_FIRST
-
-    def validate(self, data: bytes) -> None:
-        self._expect(data, 1)
 
 
 class _Text(NativeType):
@@ -285,9 +248,6 @@ class _Text(NativeType):
 
     def decode(self, data: bytes) -> Any:
         return data.decode(self._codec)
-
-    def sort_key(self, data: bytes) -> Any:
-        return data
 
     def normalize(self, data: bytes) -> bytes:
         # What is ASCII is UTF-8, too.
@@ -314,18 +274,6 @@ class _Blob(NativeType):
             raise self._refuse(value)
         return bytes(value)
 
-    def decode(self, data: bytes) -> Any:
-        return data
-
-    def sort_key(self, data: bytes) -> Any:
-        return data
-
-    def normalize(self, data: bytes) -> bytes:
-        return data
-
-    def validate(self, data: bytes) -> None:
-        """Every byte string is a blob."""
-
 
 class _Uuid(NativeType):
     """Ordered by version, then by bytes; version 1 by its time first. Source: Scylla ``types/types.cc``."""
@@ -350,9 +298,6 @@ class _Uuid(NativeType):
             return bytes([version + 1]) + data
         return b"\x02" + bytes([data[6] & 0x0F, data[7]]) + data[4:6] + data[:4] + data[8:]
 
-    def validate(self, data: bytes) -> None:
-        self._expect(data, 16)
-
 
 class _TimeUuid(_Uuid):
     """Ordered by the 60-bit time, then by the low half as signed bytes. Source: Scylla ``utils/UUID.hh``."""
@@ -366,7 +311,7 @@ class _TimeUuid(_Uuid):
         return bytes([data[6] & 0x0F, data[7]]) + data[4:6] + data[:4] + data[8:].translate(_SIGN_FLIP)
 
     def validate(self, data: bytes) -> None:
-        self._expect(data, 16)
+        super().validate(data)
         if data and data[6] >> 4 != 1:
             raise marshal_error(f"Unsupported UUID version ({data[6] >> 4})")
 
@@ -403,12 +348,6 @@ class _Date(NativeType):
 
     def decode(self, data: bytes) -> Any:
         return int.from_bytes(data, "big") - DATE_EPOCH if data else None
-
-    def sort_key(self, data: bytes) -> Any:
-        return data
-
-    def validate(self, data: bytes) -> None:
-        self._expect(data, 4)
 
 
 class _Time(_Integer):
@@ -451,9 +390,6 @@ class _Inet(NativeType):
     def decode(self, data: bytes) -> Any:
         return ipaddress.ip_address(data) if data else None
 
-    def sort_key(self, data: bytes) -> Any:
-        return data
-
     def validate(self, data: bytes) -> None:
         if len(data) not in (0, 4, 16):
             raise marshal_error(f"Validation failed for inet_addr - got {len(data)} bytes")
@@ -473,9 +409,6 @@ class _Duration(NativeType):
 
     def decode(self, data: bytes) -> Any:
         return Duration(*self._parts(data)) if data else None
-
-    def sort_key(self, data: bytes) -> Any:
-        return data
 
     def validate(self, data: bytes) -> None:
         # Alone among the native types, a duration cannot be empty.
@@ -514,24 +447,24 @@ def _pack_signed(value: int) -> bytes:
 # The size, where a type has one, is that of its values in a vector. Others have their length written there, even if it
 # is always the same; drivers read them so.
 ASCII: Final = _Text("ascii", 0x01, "AsciiType", "ascii")
-BIGINT: Final = _Integer("bigint", 0x02, "LongType", 8, 8)
+BIGINT: Final = _Integer("bigint", 0x02, "LongType", 8)
 BLOB: Final = _Blob("blob", 0x03, "BytesType")
 BOOLEAN: Final = _Boolean("boolean", 0x04, "BooleanType", 1)
-COUNTER: Final = _Integer("counter", 0x05, "CounterColumnType", 8, 8)
+COUNTER: Final = _Integer("counter", 0x05, "CounterColumnType", 8)
 DECIMAL: Final = _Decimal("decimal", 0x06, "DecimalType")
 DOUBLE: Final = _Float("double", 0x07, "DoubleType", 8)
 FLOAT: Final = _Float("float", 0x08, "FloatType", 4)
-INT: Final = _Integer("int", 0x09, "Int32Type", 4, 4)
-TIMESTAMP: Final = _Timestamp("timestamp", 0x0B, "TimestampType", 8, 8)
+INT: Final = _Integer("int", 0x09, "Int32Type", 4)
+TIMESTAMP: Final = _Timestamp("timestamp", 0x0B, "TimestampType", 8)
 UUID: Final = _Uuid("uuid", 0x0C, "UUIDType", 16)
 TEXT: Final = _Text("text", 0x0D, "UTF8Type", "utf-8")
 VARINT: Final = _Varint("varint", 0x0E, "IntegerType")
 TIMEUUID: Final = _TimeUuid("timeuuid", 0x0F, "TimeUUIDType", 16)
 INET: Final = _Inet("inet", 0x10, "InetAddressType")
-DATE: Final = _Date("date", 0x11, "SimpleDateType")
-TIME: Final = _Time("time", 0x12, "TimeType", 8)
-SMALLINT: Final = _Integer("smallint", 0x13, "ShortType", 2)
-TINYINT: Final = _Integer("tinyint", 0x14, "ByteType", 1)
+DATE: Final = _Date("date", 0x11, "SimpleDateType", width=4)
+TIME: Final = _Time("time", 0x12, "TimeType", width=8)
+SMALLINT: Final = _Integer("smallint", 0x13, "ShortType", width=2)
+TINYINT: Final = _Integer("tinyint", 0x14, "ByteType", width=1)
 DURATION: Final = _Duration("duration", 0x15, "DurationType")
 
 _ALL: Final[tuple[NativeType, ...]] = (

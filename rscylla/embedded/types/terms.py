@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from ..cql import ast
 from ..errors import InvalidRequest
-from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .composed import ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .cqltype import CqlType
 from .fitting import LITERALS, hint, is_assignable, is_compatible, misfits, term_text
 from .literals import parse_date, parse_duration, parse_time, parse_timestamp, parse_varint
 from .natives import (

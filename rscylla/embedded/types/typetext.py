@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from ..errors import InvalidRequest
-from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .composed import ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .cqltype import CqlType
 from .natives import COUNTER, DURATION, NATIVE_TYPES, NativeType
 
 __all__ = ["parse_type"]

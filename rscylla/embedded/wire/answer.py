@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from ..errors import CqlError
+from ..errors import CqlError, short_string
 from ..result import (
     ColumnSpec,
     Prepared,
@@ -64,18 +64,12 @@ def frame(version: int, stream: int, opcode: int, body: bytes = b"", flags: int 
     return HEADER.pack(0x80 | version, flags, stream, opcode, len(body)) + body
 
 
-def string(text: str) -> bytes:
-    """Return a protocol [string]: 16-bit length and UTF-8."""
-    data = text.encode()
-    return struct.pack(">H", len(data)) + data
-
-
 def short_bytes(data: bytes) -> bytes:
     return struct.pack(">H", len(data)) + data
 
 
 def string_list(items: Sequence[str]) -> bytes:
-    return struct.pack(">H", len(items)) + b"".join(map(string, items))
+    return struct.pack(">H", len(items)) + b"".join(map(short_string, items))
 
 
 # ---------------------------------------------------------------- result metadata
@@ -120,11 +114,11 @@ def _encode_columns(columns: tuple[ColumnSpec, ...]) -> ColumnsMetadata:
     if len(tables) == 1:
         flags = _GLOBAL_SPEC
         keyspace, table = next(iter(tables))
-        parts += (string(keyspace), string(table))
+        parts += (short_string(keyspace), short_string(table))
     for column in columns:
         if not flags:
-            parts += (string(column.keyspace), string(column.table))
-        parts += (string(column.name), column.type.wire)
+            parts += (short_string(column.keyspace), short_string(column.table))
+        parts += (short_string(column.name), column.type.wire)
     body = b"".join(parts)
     # Only an identity: machines in FIPS mode refuse md5 unless told that no security rests on it.
     digest = hashlib.md5(_INT.pack(len(columns)) + body, usedforsecurity=False).digest()
@@ -158,7 +152,7 @@ def result_pieces(
             return frame(version, stream, Opcode.RESULT, body, Flag.CUSTOM_PAYLOAD), b""
         return void_frame(version, stream), b""
     if isinstance(result, SetKeyspaceResult):
-        body = _INT.pack(_SET_KEYSPACE) + string(result.keyspace)
+        body = _INT.pack(_SET_KEYSPACE) + short_string(result.keyspace)
     else:
         assert isinstance(result, SchemaChange)
         body = _INT.pack(_SCHEMA_CHANGE) + _schema_change(result)
@@ -182,7 +176,7 @@ def _rows_pieces(
 
 def _routing(payload: bytes) -> bytes:
     """Return the [bytes map] in front of a result that tells where its tablet is."""
-    return struct.pack(">H", 1) + string("tablets-routing-v1") + _INT.pack(len(payload)) + payload
+    return struct.pack(">H", 1) + short_string("tablets-routing-v1") + _INT.pack(len(payload)) + payload
 
 
 def _metadata(columns: ColumnsMetadata, paging_state: bytes | None, skip: bool, known_id: bytes | None) -> bytes:
@@ -236,13 +230,13 @@ def prepared_frame(
 def supported_frame(version: int, stream: int, options: Mapping[str, Sequence[str]]) -> bytes:
     """Return SUPPORTED, a string multimap."""
     parts = [struct.pack(">H", len(options))]
-    parts += [string(key) + string_list(values) for key, values in options.items()]
+    parts += [short_string(key) + string_list(values) for key, values in options.items()]
     return frame(version, stream, Opcode.SUPPORTED, b"".join(parts))
 
 
 def error_frame(version: int, stream: int, error: CqlError) -> bytes:
     """Return ERROR with the extra fields that some codes carry."""
-    body = _INT.pack(error.code) + string(_fit(error.message)) + error.extra
+    body = _INT.pack(error.code) + short_string(_fit(error.message)) + error.extra
     return frame(version, stream, Opcode.ERROR, body)
 
 
@@ -257,17 +251,17 @@ def _fit(message: str) -> str:
 
 
 def schema_event(version: int, change: SchemaChange) -> bytes:
-    return _event(version, string("SCHEMA_CHANGE") + _schema_change(change))
+    return _event(version, short_string("SCHEMA_CHANGE") + _schema_change(change))
 
 
 def topology_event(version: int, change: str, address: str, port: int) -> bytes:
     """Return TOPOLOGY_CHANGE; ``change`` is NEW_NODE or REMOVED_NODE."""
-    return _event(version, string("TOPOLOGY_CHANGE") + string(change) + _inet(address, port))
+    return _event(version, short_string("TOPOLOGY_CHANGE") + short_string(change) + _inet(address, port))
 
 
 def status_event(version: int, change: str, address: str, port: int) -> bytes:
     """Return STATUS_CHANGE; ``change`` is UP or DOWN."""
-    return _event(version, string("STATUS_CHANGE") + string(change) + _inet(address, port))
+    return _event(version, short_string("STATUS_CHANGE") + short_string(change) + _inet(address, port))
 
 
 def _event(version: int, body: bytes) -> bytes:
@@ -278,7 +272,7 @@ def _schema_change(change: SchemaChange) -> bytes:
     names: Iterable[str] = (change.change, change.target, change.keyspace)
     if change.target != "KEYSPACE":
         names = (*names, change.name)
-    return b"".join(map(string, names))
+    return b"".join(map(short_string, names))
 
 
 def _inet(address: str, port: int) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..errors import BadCredentials, CqlError, ProtocolError, RateLimit
+from ..errors import BadCredentials, CqlError, ProtocolError, RateLimit, short_string
 from ..faults.board import Asked, Fault, perform
 from ..result import VOID, BindValue, Prepared, QueryParams, Result, SetKeyspaceResult, Unfinished
 from . import answer
@@ -174,7 +174,7 @@ class Connection(ClientSocket):
             self._send(answer.frame(self.version, stream, Opcode.READY))
         else:
             self._state = "authenticating"
-            body = answer.string(AUTHENTICATOR)
+            body = short_string(AUTHENTICATOR)
             self._send(answer.frame(self.version, stream, Opcode.AUTHENTICATE, body))
         # From the next frame on: STARTUP and its answer travel uncompressed.
         self._compressor = self._server.compressor if compression else None

@@ -15,7 +15,8 @@ import attrs
 from ...cql import ast
 from ...errors import InvalidRequest
 from ...types.casts import cast_function
-from ...types.cqltype import CqlType, SetType
+from ...types.composed import SetType
+from ...types.cqltype import CqlType
 from ...types.fitting import is_assignable, is_compatible, term_text
 from ...types.natives import BIGINT, BLOB, COUNTER, DATE, NANOS_PER_DAY, NATIVE_TYPES, TIME, TIMESTAMP, TIMEUUID, UUID
 from ...types.timeuuid import TimeUuids, max_timeuuid, millis, min_timeuuid
