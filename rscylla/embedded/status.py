@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .clock import ManualClock
-from .cluster.topology import Cluster, Node
+from .cluster.node import Node
+from .cluster.topology import Cluster
 from .faults.board import FaultBoard
 from .wire.interfaces import Ports
 from .wire.server import Server

@@ -97,7 +97,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "rscylla.embedded.cluster",
         "rscylla.embedded.result",
     ),
-    "rscylla.embedded.wire": (*EMBEDDED_GROUND, "rscylla.embedded.result", "rscylla.embedded.faults"),
+    "rscylla.embedded.wire": (
+        *EMBEDDED_GROUND,
+        "rscylla.embedded.result",
+        "rscylla.embedded.faults",
+        "rscylla.embedded.cluster",
+    ),
     "rscylla.embedded.control": (
         *EMBEDDED_GROUND,
         "rscylla.embedded.faults",

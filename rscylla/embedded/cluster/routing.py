@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 
 from ..storage.tokens import MIN_TOKEN
+from .node import Node
 
 __all__ = ["Routes", "Tablet", "tablet_at"]
 
@@ -21,22 +22,6 @@ _TOKENS: Final = 1 << 64
 _LONGS: Final = struct.Struct(">iqiq")
 _TWO_INTS: Final = struct.Struct(">ii")
 _REPLICA: Final = struct.Struct(">ii16sii")  # its size, then host id and shard, each with its own size
-
-
-class Member(Protocol):
-    """What the place of a tablet depends on."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def host_id(self) -> uuid.UUID: ...
-
-    @property
-    def dc(self) -> str: ...
-
-    @property
-    def shards(self) -> int: ...
 
 
 @attrs.frozen
@@ -54,7 +39,7 @@ class Tablet:
         return _LONGS.pack(8, self.first, 8, self.last) + size + replicas
 
 
-def tablet_at(token: int, count: int, nodes: Sequence[Member], replication: Mapping[str, Any]) -> Tablet:
+def tablet_at(token: int, count: int, nodes: Sequence[Node], replication: Mapping[str, Any]) -> Tablet:
     """Return the tablet, of *count* equal ones, that holds *token*; *replication* has a factor for each datacenter."""
     size = _TOKENS // count
     at = (token - MIN_TOKEN) // size
@@ -65,7 +50,7 @@ def tablet_at(token: int, count: int, nodes: Sequence[Member], replication: Mapp
     return Tablet(max(MIN_TOKEN + at * size - 1, MIN_TOKEN), MIN_TOKEN + (at + 1) * size - 1, tuple(replicas))
 
 
-def _replicas(at: int, nodes: Sequence[Member], factor: Any) -> Iterable[tuple[uuid.UUID, int]]:
+def _replicas(at: int, nodes: Sequence[Node], factor: Any) -> Iterable[tuple[uuid.UUID, int]]:
     # A factor may also be a list of racks.
     most = len(factor) if isinstance(factor, list | tuple) else int(factor)
     for copy in range(min(most, len(nodes))):
@@ -79,7 +64,7 @@ class Routes:
     The arguments are those of `tablet_at`.
     """
 
-    def __init__(self, count: int, nodes: tuple[Member, ...], replication: Mapping[str, Any]) -> None:
+    def __init__(self, count: int, nodes: tuple[Node, ...], replication: Mapping[str, Any]) -> None:
         self._made_of = (count, nodes, replication)
         self._size = _TOKENS // count
         self._known: dict[int, tuple[frozenset[tuple[int, int]], bytes]] = {}

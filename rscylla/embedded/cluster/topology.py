@@ -10,37 +10,20 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import attrs
-
 from ..clock import Clock, NodeClock, SystemClock
 from ..errors import EmbeddedScyllaError, InvalidRequest, ServerError
 from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .descriptions import Descriptions, Rewriting, Version
 from .generation import Generation, StreamRange, make_generation
+from .node import Node
 from .routing import Routes, Tablet, tablet_at
 from .tablets import TabletStreams, last_tokens
 from .timewindow import LEEWAY_US, moment, window_message
 
-__all__ = ["Cluster", "Node"]
+__all__ = ["Cluster"]
 
-_DEFAULT_IGNORE_MSB: Final = 12
 _MAX_NODES: Final = 254  # addresses 127.0.0.1 to 127.0.0.254
-
-
-@attrs.frozen(eq=False)
-class Node:
-    """A member of the cluster. ``index`` counts from 0 in order of joining and is never used again."""
-
-    index: int
-    host_id: uuid.UUID
-    address: str
-    dc: str
-    rack: str
-    tokens: tuple[int, ...]
-    shards: int
-    clock: NodeClock
-    ignore_msb: int = _DEFAULT_IGNORE_MSB
 
 
 class Cluster:

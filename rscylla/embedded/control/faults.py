@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..clock import checked_seconds
-from ..cluster.topology import Cluster, Node
+from ..cluster.node import Node
+from ..cluster.topology import Cluster
 from ..errors import EmbeddedScyllaError
 from ..faults.board import FaultBoard, delay_seconds
 from ..wire.interfaces import Ports

@@ -27,7 +27,7 @@ from ..types import (
     term_text,
 )
 
-__all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind", "timeout_us"]
+__all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind", "not_unset", "timeout_us"]
 
 
 @attrs.define
@@ -132,10 +132,8 @@ class Scope:
         normalize = listed.element.normalize
 
         def get(request: Request) -> list[bytes | None] | None:
-            raw = request.values[marker.index]
-            if raw is UNSET:
-                raise InvalidRequest(f"Invalid unset value for column {name}")
-            if not isinstance(raw, bytes):
+            raw = not_unset(request.values[marker.index], "column", name)
+            if raw is None:
                 return None
             try:
                 return [None if part is None else normalize(part) for part in listed.split_nullable(raw)]
@@ -156,7 +154,7 @@ class Scope:
                 term,
                 cql_type,
                 lambda marker, _: parts[id(marker)](request),
-                lambda call, _: _not_unset(parts[id(call)](request)),
+                lambda call, _: not_unset(parts[id(call)](request), "an argument to a function call"),
             )
 
         return get
@@ -214,10 +212,8 @@ def _not_bound(marker: ast.Marker, name: str, error: InvalidRequest) -> InvalidR
 
 def timeout_us(get: Getter, request: Request) -> int:
     """Return USING TIMEOUT in microseconds. Raises InvalidRequest for a duration that cannot be one."""
-    raw = get(request)
-    if raw is UNSET:
-        raise InvalidRequest("Invalid unset value for [timeout]")
-    if not isinstance(raw, bytes):
+    raw = not_unset(get(request), "[timeout]")
+    if raw is None:
         raise InvalidRequest("Timeout value cannot be null")
     duration = DURATION.decode(raw)
     if duration.months or duration.days:
@@ -229,7 +225,8 @@ def timeout_us(get: Getter, request: Request) -> int:
     return int(duration.nanoseconds // 1000)
 
 
-def _not_unset(value: BindValue) -> bytes | None:
+def not_unset(value: BindValue, *what: str) -> bytes | None:
+    """Return *value*, or None for null. Raises InvalidRequest if *what* was left unset."""
     if value is UNSET:
-        raise InvalidRequest("Invalid unset value for an argument to a function call")
+        raise InvalidRequest(f"Invalid unset value for {' '.join(what)}")
     return value  # type: ignore[return-value]  # UNSET is the only other possibility

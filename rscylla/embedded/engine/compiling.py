@@ -20,7 +20,8 @@ from .reads.select import SelectPlan
 from .reads.selectrules import compile_select
 from .values.calls import Calls
 from .writes import lwt
-from .writes.write import WritePlan, compile_write
+from .writes.write import WritePlan
+from .writes.writerules import compile_write
 
 __all__ = ["LONG_TEXT", "Compiled", "Compiler", "Values", "answer_columns", "no_counters", "positional"]
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ..cluster.topology import Cluster, Node
+from ..cluster.node import Node
+from ..cluster.topology import Cluster
 
 __all__ = ["config_rows"]
 

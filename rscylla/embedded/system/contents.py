@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 from ..cdclog.options import extension_bytes, option_map
 from ..cluster.descriptions import LEGACY_TABLE, V2_TABLES
 from ..cluster.generation import Generation
-from ..cluster.topology import Cluster, Node
+from ..cluster.node import Node
+from ..cluster.topology import Cluster
 from ..schema.properties import DEFAULTS
 from ..schema.tables import Keyspace, Schema, TableSchema
 from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RowMutation

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final
 
-from ..cluster.topology import Cluster, Node
+from ..cluster.node import Node
+from ..cluster.topology import Cluster
 from ..storage.partitions import TableStore
 
 __all__ = ["Stores", "runtime_rows", "size_rows"]

@@ -1,4 +1,4 @@
-"""What the wire asks of the engine and of nodes, and what it is told by the server's owner."""
+"""What the wire asks of the engine, and what it is told by the server's owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange, Trace
 from .frame import Values
 
-__all__ = ["EngineLike", "NodeLike", "Ports", "WireOptions"]
+__all__ = ["EngineLike", "Ports", "WireOptions"]
 
 
 class EngineLike(Protocol):
@@ -37,25 +37,6 @@ class EngineLike(Protocol):
     def begin_trace(self) -> uuid.UUID: ...
 
     def end_trace(self, trace: Trace) -> None: ...
-
-
-class NodeLike(Protocol):
-    """What the wire shows of a node."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def host_id(self) -> uuid.UUID: ...
-
-    @property
-    def shards(self) -> int: ...
-
-    @property
-    def ignore_msb(self) -> int: ...
 
 
 @attrs.frozen

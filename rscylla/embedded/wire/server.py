@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ..clock import Clock
+from ..cluster.node import Node
 from ..faults.board import FaultBoard
 from ..result import SchemaChange
 from . import answer
 from .accepting import let_loop_run, stop_accepting
 from .connection import Connection
 from .frame import SUPPORTED_VERSIONS
-from .interfaces import EngineLike, NodeLike, Ports, WireOptions
+from .interfaces import EngineLike, Ports, WireOptions
 from .transport import ClientSocket, Listener, Shared
 
 __all__ = ["Server"]
@@ -38,7 +39,7 @@ class Server(Shared):
         # By the engine, not by the connection: what the owner changes without a client is announced as well.
         engine.schema_listeners.append(self._on_schema_change)
 
-    async def listen(self, node: NodeLike, ports: Ports) -> Ports:
+    async def listen(self, node: Node, ports: Ports) -> Ports:
         """Open a node's sockets and return their ports. Raises OSError, and opens none, if one is taken."""
         listener = Listener(node, shard_loads=[0] * node.shards)
         try:
@@ -153,11 +154,11 @@ class Server(Shared):
             self._next_look.cancel()
             self._next_look = None
 
-    def announce_topology(self, change: str, node: NodeLike, port: int) -> None:
+    def announce_topology(self, change: str, node: Node, port: int) -> None:
         """Push TOPOLOGY_CHANGE to every client that asked for it; ``change`` is NEW_NODE or REMOVED_NODE."""
         self._push("TOPOLOGY_CHANGE", lambda version: answer.topology_event(version, change, node.address, port))
 
-    def announce_status(self, change: str, node: NodeLike, port: int) -> None:
+    def announce_status(self, change: str, node: Node, port: int) -> None:
         """Push STATUS_CHANGE to every client that asked for it; ``change`` is UP or DOWN."""
         self._push("STATUS_CHANGE", lambda version: answer.status_event(version, change, node.address, port))
 

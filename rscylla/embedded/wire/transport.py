@@ -15,13 +15,14 @@ from typing import Any, Final
 import attrs
 
 from ..clock import Clock, SystemClock
+from ..cluster.node import Node
 from ..errors import CqlError, Overloaded, ProtocolError, ServerError
 from ..faults.board import FaultBoard
 from . import answer
 from .alarms import Alarms
 from .compression import Compressor
 from .frame import HEADER, HEADER_SIZE, SUPPORTED_VERSIONS
-from .interfaces import EngineLike, NodeLike, Ports, WireOptions
+from .interfaces import EngineLike, Ports, WireOptions
 from .tracing import Tracing
 
 __all__ = ["ClientSocket", "Listener", "Shared"]
@@ -52,7 +53,7 @@ class Listener:
     accepted before the sockets were closed, and come to be known only now, are cut.
     """
 
-    node: NodeLike
+    node: Node
     sockets: list[asyncio.Server] = attrs.field(factory=list)
     ports: Ports = attrs.field(factory=lambda: Ports(0))
     connections: set[ClientSocket] = attrs.field(factory=set)

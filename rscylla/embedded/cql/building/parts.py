@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Parts", "as_tuple", "false", "first_or_none", "true"]
+__all__ = ["Parts", "as_tuple", "false", "first_or_none", "true", "word"]
 
 Parts = list[Any]
 
@@ -17,9 +18,10 @@ def as_tuple(parts: Parts) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def true(_: Parts) -> bool:
-    return True
+def word(value: Any) -> Callable[[Parts], Any]:
+    """Return what gives *value* for a rule without parts of interest."""
+    return lambda _: value
 
 
-def false(_: Parts) -> bool:
-    return False
+true = word(True)
+false = word(False)

@@ -6,10 +6,21 @@ from typing import Any
 
 from ...errors import InvalidRequest, SyntaxException
 from .. import ast
-from .parts import Parts, as_tuple, false, first_or_none, true
+from .parts import Parts, as_tuple, false, first_or_none, true, word
 from .terms import Terms
 
 __all__ = ["Reading"]
+
+
+def _relation(kind: str, op: str | None = None) -> Any:
+    """Return what builds a relation whose left side is of *kind*; without *op*, the rule has an operator."""
+    size = 2 if kind in ("element", "field") else 1
+
+    def build(_: Reading, parts: Parts) -> ast.Relation:
+        operator, *right = parts[size:] if op is None else (op, *parts[size:])
+        return ast.Relation((kind, *parts[:size]), operator, right[0] if right else None)
+
+    return build
 
 
 class Reading(Terms):
@@ -19,12 +30,10 @@ class Reading(Terms):
         false
     )
     no = staticmethod(false)
+    star = staticmethod(word(None))
     yes = staticmethod(true)
-    source = limit = partition_limit = timeout = drop_timestamp = staticmethod(first_or_none)
+    source = limit = partition_limit = timeout = drop_timestamp = term_item = staticmethod(first_or_none)
     selection = order = items = relations = no_values = staticmethod(as_tuple)
-
-    def star(self, _: Parts) -> None:
-        return None
 
     def selector(self, parts: Parts) -> ast.Selector:
         return ast.Selector(parts[0], parts[1] if len(parts) > 1 else None)
@@ -46,9 +55,6 @@ class Reading(Terms):
 
     def cast_item(self, parts: Parts) -> ast.CastSelector:
         return self.nested(ast.CastSelector(parts[0], parts[1]), parts[0])
-
-    def term_item(self, parts: Parts) -> Any:
-        return parts[0]
 
     def count_item(self, parts: Parts) -> ast.FunctionSelector:
         if parts[0] != (None, "count"):
@@ -90,59 +96,25 @@ class Reading(Terms):
     group = where
     in_values = staticmethod(first_or_none)
 
-    def equal(self, _: Parts) -> str:
-        return "="
+    equal = staticmethod(word("="))
+    less = staticmethod(word("<"))
+    greater = staticmethod(word(">"))
 
-    def less(self, _: Parts) -> str:
-        return "<"
-
-    def greater(self, _: Parts) -> str:
-        return ">"
-
-    def column_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), parts[1], parts[2])
-
-    def like_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), "LIKE", parts[1])
-
-    def not_null_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), "IS NOT NULL", None)
-
-    def in_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), "IN", parts[1])
-
-    def not_in_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), "NOT IN", parts[1])
-
-    def contains_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), "CONTAINS", parts[1])
-
-    def contains_key_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("column", parts[0]), "CONTAINS KEY", parts[1])
-
-    def element_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("element", parts[0], parts[1]), parts[2], parts[3])
-
-    def element_in_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("element", parts[0], parts[1]), "IN", parts[2])
-
-    def field_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("field", parts[0], parts[1]), parts[2], parts[3])
-
-    def field_in_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("field", parts[0], parts[1]), "IN", parts[2])
-
-    def token_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("token", parts[0]), parts[1], parts[2])
-
-    def tuple_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("tuple", parts[0]), parts[1], parts[2])
-
-    def bound_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("clustering_bound", parts[0]), parts[1], parts[2])
-
-    def tuple_in_relation(self, parts: Parts) -> ast.Relation:
-        return ast.Relation(("tuple", parts[0]), "IN", parts[1])
+    column_relation = _relation("column")
+    like_relation = _relation("column", "LIKE")
+    not_null_relation = _relation("column", "IS NOT NULL")
+    in_relation = _relation("column", "IN")
+    not_in_relation = _relation("column", "NOT IN")
+    contains_relation = _relation("column", "CONTAINS")
+    contains_key_relation = _relation("column", "CONTAINS KEY")
+    element_relation = _relation("element")
+    element_in_relation = _relation("element", "IN")
+    field_relation = _relation("field")
+    field_in_relation = _relation("field", "IN")
+    token_relation = _relation("token")
+    tuple_relation = _relation("tuple")
+    tuple_in_relation = _relation("tuple", "IN")
+    bound_relation = _relation("clustering_bound")
 
     def parentheses(self, parts: Parts) -> ast.Relation:
         relation: ast.Relation = parts[0]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import InvalidRequest, SyntaxException
 from .. import ast
 from ..names import NATIVE_TYPE_NAMES
-from .parts import Parts, as_tuple
+from .parts import Parts, as_tuple, first_or_none, true, word
 
 __all__ = ["Schema"]
+
+
+def _change(name: str, value: Callable[[Parts], Any]) -> Any:
+    """Return what gives a part of an ALTER by the name that its statement has for it."""
+    return staticmethod(lambda parts: {name: value(parts)})
 
 
 class Schema:
@@ -18,8 +24,7 @@ class Schema:
     def property_(self, parts: Parts) -> tuple[str, Any]:
         return (parts[0], _property_value(parts[1]))
 
-    def properties(self, parts: Parts) -> dict[str, Any]:
-        return _options(parts)
+    properties = staticmethod(lambda parts: _options(parts))
 
     def with_properties(self, parts: Parts) -> dict[str, Any]:
         return parts[0] if parts else {}
@@ -46,12 +51,8 @@ class Schema:
         return ("key", (parts[0], tuple(parts[1:])))
 
     partition_key = staticmethod(as_tuple)
-
-    def composite_key(self, parts: Parts) -> Any:
-        return parts[0]
-
-    def compact_storage(self, _: Parts) -> tuple[str, Any]:
-        return ("compact storage", True)
+    composite_key = staticmethod(first_or_none)
+    compact_storage = staticmethod(word(("compact storage", True)))
 
     def clustering_order(self, parts: Parts) -> tuple[str, Any]:
         return ("clustering order", tuple(parts))
@@ -80,31 +81,21 @@ class Schema:
             options=_options([option for option in options if " " not in option[0]]),
         )
 
-    def add_columns(self, parts: Parts) -> dict[str, Any]:
-        return {"add": tuple(parts)}
+    add_columns = _change("add", as_tuple)
+    rename_columns = rename_fields = _change("rename", as_tuple)
+    alter_column = _change("alter_type", as_tuple)
+    set_row_ttl = _change("row_ttl", first_or_none)
+    drop_row_ttl = _change("drop_row_ttl", true)
+    alter_properties = _change("options", first_or_none)
+    add_field = _change("add", as_tuple)
+    retype_field = _change("retype", as_tuple)
+    renaming = staticmethod(as_tuple)
 
     def drop_column(self, parts: Parts) -> dict[str, Any]:
         return {"drop": (parts[0],), "drop_timestamp": parts[1]}
 
     def drop_columns(self, parts: Parts) -> dict[str, Any]:
         return {"drop": parts[0], "drop_timestamp": parts[1]}
-
-    renaming = staticmethod(as_tuple)
-
-    def rename_columns(self, parts: Parts) -> dict[str, Any]:
-        return {"rename": tuple(parts)}
-
-    def alter_column(self, parts: Parts) -> dict[str, Any]:
-        return {"alter_type": (parts[0], parts[1])}
-
-    def set_row_ttl(self, parts: Parts) -> dict[str, Any]:
-        return {"row_ttl": parts[0]}
-
-    def drop_row_ttl(self, _: Parts) -> dict[str, Any]:
-        return {"drop_row_ttl": True}
-
-    def alter_properties(self, parts: Parts) -> dict[str, Any]:
-        return {"options": parts[0]}
 
     def alter_table(self, parts: Parts) -> ast.AlterTable:
         return ast.AlterTable(parts[0], **parts[1])
@@ -113,20 +104,10 @@ class Schema:
         return ast.DropTable(parts[1], if_exists=parts[0])
 
     type_field = staticmethod(as_tuple)
-
-    def no_item(self, _: Parts) -> None:
-        return None
+    no_item = staticmethod(word(None))
 
     def create_type(self, parts: Parts) -> ast.CreateType:
         return ast.CreateType(parts[1], if_not_exists=parts[0], fields=tuple(filter(None, parts[2:])))
-
-    def add_field(self, parts: Parts) -> dict[str, Any]:
-        return {"add": (parts[0],)}
-
-    rename_fields = rename_columns
-
-    def retype_field(self, parts: Parts) -> dict[str, Any]:
-        return {"retype": (parts[0], parts[1])}
 
     def alter_type(self, parts: Parts) -> ast.AlterType:
         return ast.AlterType(parts[0], **parts[1])

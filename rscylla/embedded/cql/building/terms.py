@@ -7,13 +7,33 @@ from typing import Any, Final, TypeVar
 from ...errors import SyntaxException
 from .. import ast
 from ..names import quote_name
-from .parts import Parts, as_tuple
+from .parts import Parts, as_tuple, word
 
 __all__ = ["Terms", "Words"]
 
-_NULL: Final = ast.Constant("null", "")
 _Node = TypeVar("_Node")
 _MAX_NESTING: Final = 12  # Scylla's max_expression_nesting
+
+
+def _constant(kind: Any, *, folded: bool = False, start: int = 0) -> Any:
+    """Return what makes a constant of a token, from one of its characters on, in lower case if *folded*."""
+
+    def build(_: Words, token: str) -> ast.Constant:
+        # A slice of lark's Token is a plain str: the tree outlives the parse and needs no positions.
+        text = token[start:]
+        return ast.Constant(kind, text.lower() if folded else text)
+
+    return build
+
+
+def _collection(cls: Any) -> Any:
+    """Return what builds a literal of terms."""
+
+    def build(self: Terms, parts: Parts) -> Any:
+        items = parts[0] if parts else ()
+        return self.nested(cls(items), *items) if items else cls(())
+
+    return build
 
 
 class Words:
@@ -29,27 +49,13 @@ class Words:
         text = token[2:-2] if token[0] == "$" else str.replace(token[1:-1], "''", "'")
         return ast.Constant("string", text)
 
-    # A slice of lark's Token is a plain str: the tree outlives the parse and needs no positions.
-    def INTEGER(self, token: str) -> ast.Constant:
-        return ast.Constant("integer", token[:])
-
-    def FLOAT(self, token: str) -> ast.Constant:
-        return ast.Constant("float", token[:])
-
-    def SPECIAL_FLOAT(self, token: str) -> ast.Constant:
-        return ast.Constant("float", str.lower(token))
-
-    def BOOLEAN(self, token: str) -> ast.Constant:
-        return ast.Constant("boolean", str.lower(token))
-
-    def UUID(self, token: str) -> ast.Constant:
-        return ast.Constant("uuid", str.lower(token))
-
-    def BLOB(self, token: str) -> ast.Constant:
-        return ast.Constant("blob", str.lower(token[2:]))
-
-    def DURATION(self, token: str) -> ast.Constant:
-        return ast.Constant("duration", token[:])
+    INTEGER = _constant("integer")
+    FLOAT = _constant("float")
+    SPECIAL_FLOAT = _constant("float", folded=True)
+    BOOLEAN = _constant("boolean", folded=True)
+    UUID = _constant("uuid", folded=True)
+    BLOB = _constant("blob", folded=True, start=2)
+    DURATION = _constant("duration")
 
     def OPERATOR(self, token: str) -> str:
         return token[:]
@@ -94,8 +100,7 @@ class Terms:
         self.levels[id(node)] = level
         return node
 
-    def null(self, _: Parts) -> ast.Constant:
-        return _NULL
+    null = staticmethod(word(ast.Constant("null", "")))
 
     def marker(self, _: Parts) -> ast.Marker:
         self.markers += 1
@@ -112,8 +117,7 @@ class Terms:
     def function(self, parts: Parts) -> tuple[str | None, str]:
         return (parts[0] if len(parts) > 1 else None, parts[-1])
 
-    def token_function(self, _: Parts) -> tuple[str | None, str]:
-        return (None, "token")
+    token_function = staticmethod(word((None, "token")))
 
     def call(self, parts: Parts) -> ast.Call:
         keyspace, name = parts[0]
@@ -125,21 +129,9 @@ class Terms:
 
     terms = staticmethod(as_tuple)
 
-    def tuple_term(self, parts: Parts) -> ast.TupleTerm:
-        return self.nested(ast.TupleTerm(parts[0]), *parts[0])
-
-    def empty_list(self, _: Parts) -> ast.ListTerm:
-        return ast.ListTerm(())
-
-    def list_term(self, parts: Parts) -> ast.ListTerm:
-        return self.nested(ast.ListTerm(parts[0]), *parts[0])
-
-    def empty_set(self, _: Parts) -> ast.SetTerm:
-        return ast.SetTerm(())
-
-    def set_term(self, parts: Parts) -> ast.SetTerm:
-        return self.nested(ast.SetTerm(parts[0]), *parts[0])
-
+    tuple_term = _collection(ast.TupleTerm)
+    list_term = empty_list = _collection(ast.ListTerm)
+    set_term = empty_set = _collection(ast.SetTerm)
     map_entry = staticmethod(as_tuple)
     udt_field = staticmethod(as_tuple)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import InvalidRequest, SyntaxException
 from .. import ast
-from .parts import Parts, as_tuple, false
+from .parts import Parts, as_tuple, false, word
 from .reading import Reading
 
 __all__ = ["Writing"]
@@ -17,14 +15,9 @@ class Writing(Reading):
 
     json_default = staticmethod(false)
 
-    def using_timestamp(self, parts: Parts) -> tuple[str, Any]:
-        return ("timestamp", parts[0])
-
-    def using_ttl(self, parts: Parts) -> tuple[str, Any]:
-        return ("ttl", parts[0])
-
-    def using_timeout(self, parts: Parts) -> tuple[str, Any]:
-        return ("timeout", parts[0])
+    using_timestamp = staticmethod(lambda parts: ("timestamp", parts[0]))
+    using_ttl = staticmethod(lambda parts: ("ttl", parts[0]))
+    using_timeout = staticmethod(lambda parts: ("timeout", parts[0]))
 
     def using(self, parts: Parts) -> ast.Using:
         # Given twice, the last one counts, as in Scylla.
@@ -80,8 +73,7 @@ class Writing(Reading):
     def conditions(self, parts: Parts) -> tuple[bool, tuple[ast.Relation, ...]]:
         return (False, parts[0] if parts else ())
 
-    def condition_exists(self, _: Parts) -> tuple[bool, tuple[ast.Relation, ...]]:
-        return (True, ())
+    condition_exists = staticmethod(word((True, ())))
 
     def update(self, parts: Parts) -> ast.Update:
         table, using, *assignments, where, (if_exists, conditions) = parts
@@ -101,8 +93,7 @@ class Writing(Reading):
 
     deletions = staticmethod(as_tuple)
 
-    def guardrails(self, _: Parts) -> None:
-        """BYPASS LARGE_DATA_GUARDRAILS: there are none."""
+    guardrails = staticmethod(word(None))  # there are none
 
     def delete(self, parts: Parts) -> ast.Delete:
         deletions, table, using, where, (if_exists, conditions), _ = parts
@@ -110,14 +101,9 @@ class Writing(Reading):
             raise SyntaxException("DELETE takes USING TIMESTAMP and TIMEOUT, not TTL")
         return ast.Delete(table, deletions, where, using, if_exists, conditions, markers=self.markers)
 
-    def logged(self, _: Parts) -> str:
-        return "logged"
-
-    def unlogged(self, _: Parts) -> str:
-        return "unlogged"
-
-    def counter(self, _: Parts) -> str:
-        return "counter"
+    logged = staticmethod(word("logged"))
+    unlogged = staticmethod(word("unlogged"))
+    counter = staticmethod(word("counter"))
 
     def batch(self, parts: Parts) -> ast.Batch:
         kind, using, *statements = parts

@@ -79,24 +79,27 @@ def _expression(scope: Scope, item: Any) -> Expression:
             return _element(scope, item)
         case ast.FieldSelector():
             return _field(scope, item)
-    return _literal(scope, item, None)
+    return _literal(scope, item)
 
 
-def _literal(scope: Scope, term: Any, wanted: CqlType | None) -> Expression:
-    """Return a term of the type that its place wants, or of its own."""
-    name = term_text(term)
+def _literal(scope: Scope, term: Any) -> Expression:
+    """Return a term of its own type."""
+    hinted = parse_type(term.type_text, scope.lookup_udt) if isinstance(term, ast.Cast) else None
+    wanted = hinted or default_type(term)
     if wanted is None:
-        hinted = parse_type(term.type_text, scope.lookup_udt) if isinstance(term, ast.Cast) else None
-        wanted = hinted or default_type(term)
-    if wanted is None:
-        raise InvalidRequest(f"Could not infer type of {name}")
-    getter = scope.getter(term, wanted, name)
+        raise InvalidRequest(f"Could not infer type of {term_text(term)}")
+    return _value(scope, term, wanted, term_text(term))
+
+
+def _value(scope: Scope, term: Any, wanted: CqlType, receiver: str) -> Expression:
+    """Return a term of the type that its place wants; *receiver* names its markers."""
+    getter = scope.getter(term, wanted, receiver)
 
     def for_request(request: Request) -> Evaluate:
         value = _bound_value(getter, request)
         return lambda view: value
 
-    return Expression(name, wanted, for_request)
+    return Expression(term_text(term), wanted, for_request)
 
 
 def _bound_value(getter: Getter, request: Request) -> bytes | None:
@@ -124,20 +127,10 @@ def _function(scope: Scope, item: ast.FunctionSelector) -> Expression:
     shown = [part.name if isinstance(part, Expression) else term_text(part) for part in parts]
     result, wanted, combine = scope.functions.selected(scope, name, kinds, shown)
     typed = [
-        part if isinstance(part, Expression) else _argument(scope, name, at, part, kind)
+        part if isinstance(part, Expression) else _value(scope, part, kind, f"arg{at}(system.{name})")
         for at, (part, kind) in enumerate(zip(parts, wanted, strict=True))
     ]
     return applied(f"system.{name}({', '.join(shown)})", result, typed, combine)
-
-
-def _argument(scope: Scope, function: str, at: int, term: Any, cql_type: CqlType) -> Expression:
-    getter = scope.getter(term, cql_type, f"arg{at}(system.{function})")
-
-    def for_request(request: Request) -> Evaluate:
-        value = _bound_value(getter, request)
-        return lambda view: value
-
-    return Expression(term_text(term), cql_type, for_request)
 
 
 def _aggregate(scope: Scope, item: ast.FunctionSelector) -> Expression:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ...cql import ast
 from ...errors import FunctionFailure, InvalidRequest
-from ...result import UNSET
 from ...storage.tokens import table_token
 from ...types import BIGINT, TEXT, CqlType, default_type
 from ...types.casts import cast_function
 from ...types.fitting import is_compatible
 from ...types.jsontext import from_json, read_json, to_json
 from ...types.timeuuid import TimeUuids
-from ..binding import Getter, Request, Scope
+from ..binding import Getter, Request, Scope, not_unset
 from .expression import Combine
 from .functions import CallContext, Function, check_arguments, find_function, set_intersection
 
 __all__ = ["Calls"]
+
+_ARGUMENT: Final = "an argument to a function call"
 
 
 class Calls:
@@ -51,7 +52,7 @@ class Calls:
         ]
 
         def get(request: Request) -> bytes | None:
-            arguments = [_argument(getter(request)) for getter in getters]
+            arguments = [not_unset(getter(request), _ARGUMENT) for getter in getters]
             return function.call(self._context(request), arguments)
 
         return get
@@ -62,7 +63,7 @@ class Calls:
         text = scope.getter(call.args[0], TEXT, "arg0(system.fromjson)")
 
         def get(request: Request) -> bytes | None:
-            raw = _argument(text(request))
+            raw = not_unset(text(request), _ARGUMENT)
             try:
                 return None if raw is None else from_json(cql_type, read_json(raw.decode()))
             except InvalidRequest as error:
@@ -86,7 +87,7 @@ class Calls:
         token = table_token(scope.table)
 
         def get(request: Request) -> bytes | None:
-            parts = [_argument(getter(request)) for getter in getters]
+            parts = [not_unset(getter(request), _ARGUMENT) for getter in getters]
             if any(part is None for part in parts):
                 return None
             return token(tuple(part for part in parts if part is not None)).to_bytes(8, "big", signed=True)
@@ -147,9 +148,3 @@ def _one_argument(name: str, arguments: Sequence[Any]) -> None:
         raise InvalidRequest(
             f"Invalid number of arguments in call to function system.{name}: 1 required but {len(arguments)} provided"
         )
-
-
-def _argument(value: Any) -> bytes | None:
-    if value is UNSET:
-        raise InvalidRequest("Invalid unset value for an argument to a function call")
-    return value  # type: ignore[no-any-return]

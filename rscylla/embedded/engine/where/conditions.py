@@ -11,7 +11,7 @@ from typing import Any
 from ...cql import ast
 from ...errors import InvalidRequest, SyntaxException
 from ...types import ASCII, TEXT, CqlType, ListType, UdtType
-from ..binding import Request, Scope
+from ..binding import Request, Scope, not_unset
 from .filtering import (
     COMPARE,
     Check,
@@ -21,7 +21,6 @@ from .filtering import (
     holds_duration,
     left_side,
     like,
-    not_unset,
 )
 
 __all__ = ["condition"]

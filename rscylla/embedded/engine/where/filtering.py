@@ -10,10 +10,9 @@ import attrs
 
 from ...cql import ast
 from ...errors import InvalidRequest
-from ...result import UNSET, BindValue
 from ...schema.tables import Column
 from ...types import ASCII, DURATION, INT, TEXT, CqlType, ListType, MapType, SetType, TupleType, UdtType, term_text
-from ..binding import Getter, Request, Scope
+from ..binding import Getter, Request, Scope, not_unset
 from ..rows import RowView, column_value
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "holds_duration",
     "left_side",
     "like",
-    "not_unset",
     "one_of",
     "predicate",
     "relation_text",
@@ -188,10 +186,8 @@ def _comparison(
     compare, sort_key = COMPARE[relation.op], cql_type.sort_key
 
     def for_request(request: Request) -> Check:
-        right, read = wanted(request), reader(request)
-        if right is UNSET:
-            raise InvalidRequest(f"Invalid unset value for column {name}")
-        if not isinstance(right, bytes):
+        right, read = not_unset(wanted(request), "column", name), reader(request)
+        if right is None:
             return lambda view: False
         limit = sort_key(right)
 
@@ -282,12 +278,6 @@ def one_of(cql_type: CqlType, values: Sequence[bytes]) -> Callable[[bytes], bool
     keys = [sort_key(value) for value in values]
     same = frozenset(values)
     return lambda value: value in same or sort_key(value) in keys
-
-
-def not_unset(value: BindValue, name: str) -> bytes | None:
-    if value is UNSET:
-        raise InvalidRequest(f"Invalid unset value for {name}")
-    return value  # type: ignore[return-value]  # UNSET is the only other possibility
 
 
 def _contains(scope: Scope, relation: ast.Relation, column: Column) -> Callable[[Request], Check]:

@@ -6,69 +6,24 @@ for one request. Messages follow Scylla's ``cql3/restrictions/statement_restrict
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import attrs
 
 from ...cql import ast
-from ...errors import InvalidRequest, ServerError
-from ...result import UNSET
+from ...errors import InvalidRequest
 from ...schema.tables import Column
 from ...storage.mutation import Bound, Key
 from ...storage.tokens import MIN_TOKEN
 from ...types import BIGINT, CqlType, TupleType
-from ..binding import Getter, Request, Scope
-from ..rows import RowView, column_value
-from .filtering import COMPARE, Check, Predicate, one_of, predicate, relation_text
+from ..binding import Getter, Request, Scope, not_unset
+from .filtering import Check, Predicate, predicate, relation_text
+from .keys import MAX_KEY, KeyRestriction, check_length, check_product, key_check, not_null, one
 from .ranges import Range, RangeMaker
 from .tuples import SLICES, TupleRelation, Values, check_sizes, check_together, tuple_key
 
-__all__ = ["Restrictions", "check_length"]
+__all__ = ["Restrictions"]
 
 _MAX_TOKEN = (1 << 63) - 1
-_MAX_KEY = 0xFFFF  # bytes; Scylla stores the length of a key in 16 bits
-_MOST_KEYS = 100  # keys that IN lists may name, Scylla's default for partition and for clustering keys
-
-
-@attrs.define
-class _Single:
-    """All that =, IN and slices say about one key column."""
-
-    column: Column
-    equals: list[Values] = attrs.field(factory=list)
-    equal: Getter | None = None
-    """What gives the value of an =, as one of ``equals`` does."""
-    is_in: bool = False
-    slices: list[tuple[str, Getter]] = attrs.field(factory=list)
-
-    @functools.cached_property
-    def values(self) -> Values | None:
-        """The function that gives the values that all relations allow; None if there are slices only."""
-        if len(self.equals) <= 1 and not (self.equals and self.slices):
-            return self.equals[0] if self.equals else None
-        first, *others = self.equals
-
-        def common(request: Request) -> list[bytes | None]:
-            found = first(request)
-            for other in others:
-                allowed = set(other(request))
-                found = [value for value in found if value in allowed]
-            within = self.within(request)
-            # A null stays, so that a write can refuse it.
-            return [value for value in found if value is None or within(value)]
-
-        return common
-
-    def within(self, request: Request) -> Callable[[bytes], bool]:
-        """Return the check of a value against the slices."""
-        sort_key = self.column.type.sort_key
-        slices = [(op, _set(getter(request), self.column.name)) for op, getter in self.slices]
-        limits = [(op, None if value is None else sort_key(value)) for op, value in slices]
-        return lambda value: all(limit is not None and COMPARE[op](sort_key(value), limit) for op, limit in limits)
 
 
 class Restrictions:
@@ -78,7 +33,7 @@ class Restrictions:
         self.table = scope.table
         self._scope = scope
         self._make = RangeMaker(scope.table)
-        self._single: dict[str, _Single] = {}
+        self._single: dict[str, KeyRestriction] = {}
         self._token: list[tuple[str, Getter]] = []
         self._tuples: list[TupleRelation] = []
         self._equal: set[str] = set()
@@ -129,7 +84,7 @@ class Restrictions:
         relation = _equal_of_one(relation)
         op = relation.op
         self._check_mix(column, is_slice=op in SLICES)
-        single = self._single.setdefault(column.name, _Single(column))
+        single = self._single.setdefault(column.name, KeyRestriction(column))
         if op in SLICES:
             single.slices.append((op, self._scope.getter(relation.right, column.type, column.name)))
         elif op == "IN":
@@ -137,7 +92,7 @@ class Restrictions:
             single.equals.append(self._values(relation, column.type, column.name))
         else:
             single.equal = self._scope.getter(relation.right, column.type, column.name)
-            single.equals.append(_one(single.equal, column.name))
+            single.equals.append(one(single.equal, column.name))
         if op == "=":
             self._equal.add(column.name)
             # Drivers compute a token from these; of IN and slices there is none.
@@ -172,10 +127,10 @@ class Restrictions:
     def _values(self, relation: ast.Relation, cql_type: CqlType, name: str) -> Values:
         """Return the function that gives the values of ``= term``, ``IN (...)`` or ``IN ?``."""
         if relation.op != "IN":
-            return _one(self._scope.getter(relation.right, cql_type, name), name)
+            return one(self._scope.getter(relation.right, cql_type, name), name)
         if isinstance(relation.right, tuple):
             getters = [self._scope.getter(term, cql_type, f"value(IN({name}))") for term in relation.right]
-            return lambda request: [_set(get(request), name) for get in getters]
+            return lambda request: [not_unset(get(request), "column", name) for get in getters]
         whole = self._scope.in_list(relation.right, cql_type, f"IN({name})")
 
         def of_list(request: Request) -> list[bytes | None]:
@@ -330,12 +285,12 @@ class Restrictions:
         out: list[Callable[[Request], Check]] = []
         if self.partial_key:
             out.extend(
-                _key_check(column, self._single[column.name])
+                key_check(column, self._single[column.name])
                 for column in self.table.partition_key
                 if column.name in self._single
             )
         out.extend(
-            _key_check(column, self._single[column.name])
+            key_check(column, self._single[column.name])
             for column in self.table.clustering_key
             if column.name in self._single and column not in self.prefix
         )
@@ -358,7 +313,7 @@ class Restrictions:
             return self._single_point(*parts[0])
 
         def key(request: Request) -> Key:
-            found = tuple([_not_null(get(request), name) for name, get in parts])
+            found = tuple([not_null(get(request), name) for name, get in parts])
             check_length(found)
             return found
 
@@ -368,8 +323,8 @@ class Restrictions:
     def _single_point(name: str, get: Getter) -> Callable[[Request], Key]:
         def key(request: Request) -> Key:
             value = get(request)
-            if not isinstance(value, bytes) or len(value) > _MAX_KEY:
-                check_length((_not_null(value, name),))
+            if not isinstance(value, bytes) or len(value) > MAX_KEY:
+                check_length((not_null(value, name),))
             return (value,)  # type: ignore[return-value]  # it is no null
 
         return key
@@ -391,7 +346,7 @@ class Restrictions:
             key = tuple([values[0] for values in lists])
             check_length(key)
             return [key]
-        _check_product("partition", lists)
+        check_product("partition", lists)
         ordered = [
             sorted(set(values), key=column.type.sort_key)
             for column, values in zip(self.table.partition_key, lists, strict=True)
@@ -405,7 +360,7 @@ class Restrictions:
         """Return the inclusive token range, or None when it is empty."""
         low, high = MIN_TOKEN, _MAX_TOKEN
         for op, getter in self._token:
-            raw = _set(getter(request), "partition key token")
+            raw = not_unset(getter(request), "column", "partition key token")
             if raw is None:
                 return None
             token = int.from_bytes(raw, "big", signed=True)
@@ -446,15 +401,15 @@ class Restrictions:
                 return self._slices(request, prefixes, single)
             values = single.values(request)
             if single.is_in:
-                _check_product("clustering", [prefixes, values])
+                check_product("clustering", [prefixes, values])
             elif null_error and None in values:
                 raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
             prefixes = [(*p, v) for p in prefixes for v in values if v is not None]
         return [self._make.row(p) for p in prefixes]
 
-    def _slices(self, request: Request, prefixes: list[Key], single: _Single) -> list[Range]:
+    def _slices(self, request: Request, prefixes: list[Key], single: KeyRestriction) -> list[Range]:
         """Return the range of each prefix that all slices of the column after it leave."""
-        bounds = [(op, _set(getter(request), single.column.name)) for op, getter in single.slices]
+        bounds = [(op, not_unset(getter(request), "column", single.column.name)) for op, getter in single.slices]
         out: list[Range] = []
         for prefix in prefixes:
             left: Range | None = self._make.row(prefix)
@@ -503,62 +458,3 @@ def _mixed() -> InvalidRequest:
 
 def _with_token(names: str) -> InvalidRequest:
     return InvalidRequest(f'Columns "{names}" cannot be restricted by both a normal relation and a token relation')
-
-
-def check_length(key: Key) -> None:
-    """Refuse a partition or clustering key that is too long to be stored."""
-    size = len(key[0]) if len(key) == 1 else sum(map(len, key))
-    if len(key) > 1:
-        # Each part of a composite key has its length before it.
-        size += 2 * len(key)
-    if size > _MAX_KEY:
-        raise InvalidRequest(f"Key length of {size} is longer than maximum of {_MAX_KEY}")
-
-
-def _check_product(kind: str, lists: Sequence[Sequence[Any]]) -> None:
-    """Refuse IN lists that name more keys than a node accepts. Source: Scylla ``statement_restrictions.cc``."""
-    size = math.prod(len(set(values)) for values in lists)
-    if size > _MOST_KEYS:
-        raise ServerError(
-            f"size of {kind}-key IN list or {kind}-key cartesian product of IN list {size} is greater than maximum"
-            f" {_MOST_KEYS}. Use --max-{kind}-key-restrictions-per-query configuration option to change default"
-            " setting."
-        )
-
-
-def _one(get: Getter, name: str) -> Values:
-    """Return the function that gives the value of = as the only one of a list."""
-    return lambda request: [_set(get(request), name)]
-
-
-def _set(value: Any, name: str) -> bytes | None:
-    if value is UNSET:
-        raise InvalidRequest(f"Invalid unset value for column {name}")
-    return value  # type: ignore[no-any-return]
-
-
-def _not_null(value: Any, name: str) -> bytes:
-    known = _set(value, name)
-    if known is None:
-        raise InvalidRequest(f"Invalid null value in condition for column {name}")
-    return known
-
-
-def _key_check(column: Column, single: _Single) -> Callable[[Request], Check]:
-    """Return a maker of checks of one key column against its values and slices."""
-    read = column_value(column)
-
-    def for_request(request: Request) -> Check:
-        values = None if single.values is None else single.values(request)
-        is_one = None if values is None else one_of(column.type, [v for v in values if v is not None])
-        within = single.within(request)
-
-        def check(view: RowView) -> bool:
-            value = read(view)
-            if value is None:
-                return False
-            return within(value) if is_one is None else is_one(value)
-
-        return check
-
-    return for_request

@@ -26,7 +26,8 @@ from ...system.contents import SystemTables
 from ...types.timeuuid import EPOCH_TICKS, from_ticks
 from ..binding import Request
 from . import lwt
-from .write import Mutations, WritePlan
+from .mutations import Mutations
+from .write import WritePlan
 
 __all__ = ["Journal", "LoggedRecord", "WriteFaults", "Writer"]
 
