@@ -334,7 +334,7 @@ class EmbeddedScylla(ServerOptions):
         Scylla's expiration service does this periodically. Returns the number of deleted rows. CDC logs show these
         deletes as operations -3 and -4.
         """
-        return self._loop.run(self._engine.expire_rows)
+        return self._loop.run(self._engine.writer.expire_rows)
 
     # ------------------------------------------------------------ topology
 

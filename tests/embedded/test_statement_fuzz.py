@@ -151,7 +151,7 @@ class Life:
         if (chance := rng.random()) < 0.05:
             self.kept.clock.advance(rng.choice([1, 60, 100_000]))
         elif chance < 0.06:
-            self.engine.expire_rows()
+            self.engine.writer.expire_rows()
         if "ks" not in self.engine.schema.keyspaces:
             self.begin()
         pieces = self.writer.statement()

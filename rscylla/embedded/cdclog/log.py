@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from ..errors import InvalidRequest
+from ..schema.properties import DEFAULTS
 from ..schema.tables import CdcOptions, Column, TableSchema
 from ..storage.mutation import CollectionCells, Key, PartitionMutation, PlainRow, RowMutation, Shape
 from ..storage.positions import position_maker
@@ -142,20 +143,11 @@ def log_options(base: TableSchema) -> dict[str, Any]:
             "compaction_window_unit": "MINUTES",
             "expired_sstable_check_frequency_seconds": str(max(1, window // 2)),
         }
-    return {
-        "bloom_filter_fp_chance": 0.01,
+    return DEFAULTS | {
         "caching": {"enabled": "false", "keys": "NONE", "rows_per_partition": "NONE"},
         "comment": f"CDC log for {base.keyspace}.{base.name}",
         "compaction": compaction,
-        "compression": {"sstable_compression": "LZ4WithDictsCompressor"},
-        "crc_check_chance": 1.0,
-        "default_time_to_live": 0,
         "gc_grace_seconds": 0 if ttl > 0 else 864000,
-        "max_index_interval": 2048,
-        "memtable_flush_period_in_ms": 0,
-        "min_index_interval": 128,
-        "speculative_retry": "99.0PERCENTILE",
-        "tombstone_gc": {"mode": "timeout", "propagation_delay_in_seconds": "3600"},
     }
 
 

@@ -7,7 +7,7 @@ walked. Any other is taken apart by timestamp, then kind, then TTL. Source: Scyl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import attrs
@@ -180,31 +180,25 @@ def _only_stamp(row: RowMutation, *, had_marker: bool) -> _Stamp | None:
 
     ``had_marker``: this row or an earlier one is inserted.
     """
-    only = None if row.marker is None else (row.marker.timestamp, row.marker.ttl)
+    # No insert can add elements. The marker of an earlier row counts, too.
+    edits = [cell for cell in row.cells.values() if isinstance(cell, CollectionCells)]
+    if had_marker and any(element.value is not None for edit in edits for element in edit.cells.values()):
+        return None
+    stamps = set(_stamps(row))
+    return stamps.pop() if len(stamps) == 1 else None
+
+
+def _stamps(row: RowMutation) -> Iterator[_Stamp]:
+    """Yield the stamp of each part of a row."""
+    if row.marker is not None:
+        yield (row.marker.timestamp, row.marker.ttl)
     for cell in row.cells.values():
         if isinstance(cell, Cell):
-            stamp = _stamp(cell)
-            if only is None:
-                only = stamp
-            elif stamp != only:
-                return None
+            yield _stamp(cell)
             continue
-        # No insert can add elements. The marker of an earlier row counts, too.
-        if had_marker and any(element.value is not None for element in cell.cells.values()):
-            return None
         if cell.tombstone is not None:
-            stamp = (cell.tombstone + 1, 0)
-            if only is None:
-                only = stamp
-            elif stamp != only:
-                return None
-        for element in cell.cells.values():
-            stamp = (element.timestamp, 0 if element.value is None else element.ttl)
-            if only is None:
-                only = stamp
-            elif stamp != only:
-                return None
-    return only
+            yield (cell.tombstone + 1, 0)
+        yield from map(_stamp, cell.cells.values())
 
 
 def _stamp(cell: Cell) -> _Stamp:

@@ -171,7 +171,7 @@ class Durable:
         # A new directory, or one whose first record was never finished: nothing is kept of what memory held.
         if not found:
             self._engine.clear()
-        self._engine.sweep()
+        self._engine.writer.sweep()
         return found
 
     def _report_broken(self, place: str, error: Exception, *, is_first: bool) -> None:

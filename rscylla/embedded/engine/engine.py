@@ -236,14 +236,6 @@ class Engine:
         lwt.check_one_table([plan for plan, _ in plans])
         return self.writer.write_batch(plans, None)
 
-    def expire_rows(self) -> int:
-        """See `Writer.expire_rows`."""
-        return self.writer.expire_rows()
-
-    def sweep(self) -> None:
-        """See `Writer.sweep`."""
-        self.writer.sweep()
-
     def show(self, serving: Serving) -> None:
         """Let the system tables show the clients and ports of *serving*."""
         self._system.serving = serving

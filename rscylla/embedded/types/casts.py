@@ -14,7 +14,7 @@ from ..errors import InvalidRequest
 from .cqltype import CqlType
 from .natives import (
     ASCII,
-    BIGINT,
+    BITS,
     BOOLEAN,
     COUNTER,
     DATE,
@@ -22,13 +22,11 @@ from .natives import (
     DOUBLE,
     FLOAT,
     INET,
-    INT,
-    SMALLINT,
+    NUMBERS,
     TEXT,
     TIME,
     TIMESTAMP,
     TIMEUUID,
-    TINYINT,
     UUID,
     VARINT,
 )
@@ -38,9 +36,7 @@ __all__ = ["cast_function", "value_text"]
 
 _MS_PER_DAY: Final = 86_400_000
 _MAX_EXPONENT: Final = 4000  # a decimal of a few bytes can have two thousand million digits when written out
-_BITS: Final[dict[CqlType, int]] = {TINYINT: 8, SMALLINT: 16, INT: 32, BIGINT: 64}
-_NUMBERS: Final[tuple[CqlType, ...]] = (*_BITS, FLOAT, DOUBLE, VARINT, DECIMAL, COUNTER)
-_WRITTEN: Final[tuple[CqlType, ...]] = (*_NUMBERS, TIMESTAMP, DATE, TIME, TIMEUUID, UUID, BOOLEAN, INET)
+_WRITTEN: Final[tuple[CqlType, ...]] = (*NUMBERS, TIMESTAMP, DATE, TIME, TIMEUUID, UUID, BOOLEAN, INET)
 
 Convert = Callable[[bytes], bytes | None]
 
@@ -71,7 +67,7 @@ def cast_function(source: CqlType, target: CqlType) -> Convert:
 
 
 def _conversion(source: CqlType, target: CqlType) -> Callable[[Any], Any] | None:
-    if source in _NUMBERS and target in _NUMBERS and target is not COUNTER:
+    if source in NUMBERS and target in NUMBERS and target is not COUNTER:
         return _number(source, target)
     if target in (TEXT, ASCII) and source in _WRITTEN:
         return lambda value: value_text(source, value)
@@ -95,7 +91,7 @@ def _number(source: CqlType, target: CqlType) -> Callable[[Any], Any]:
             # Its text, which has no more digits than tell a 32-bit or 64-bit float from its neighbours.
             return lambda value: Decimal(value_text(source, value))
         return _with_tenths
-    bits = _BITS.get(target)
+    bits = BITS.get(target)
     if source in (FLOAT, DOUBLE):
         return lambda value: _whole(value, bits)
     return lambda value: _wrap(int(value), bits)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import uuid
 from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -17,49 +16,32 @@ from ..errors import InvalidRequest
 from .casts import value_text
 from .composed import ListType, MapType, SetType, TupleType, UdtType, VectorType
 from .cqltype import CqlType
-from .literals import parse_date, parse_duration, parse_time, parse_timestamp, parse_varint
+from .literals import parse_varint
 from .natives import (
     ASCII,
-    BIGINT,
     BLOB,
     BOOLEAN,
-    COUNTER,
     DATE,
     DECIMAL,
     DOUBLE,
     DURATION,
     FLOAT,
-    INET,
-    INT,
-    SMALLINT,
+    INTEGERS,
+    NUMBERS,
     TEXT,
     TIME,
     TIMESTAMP,
-    TIMEUUID,
-    TINYINT,
-    UUID,
-    VARINT,
     Duration,
+    NativeType,
 )
+from .terms import READERS
 
 __all__ = ["decode_document", "from_json", "json_row", "read_json", "to_json"]
 
-_INTEGERS: Final[tuple[CqlType, ...]] = (TINYINT, SMALLINT, INT, BIGINT, VARINT, COUNTER)
-_NUMBERS: Final[tuple[CqlType, ...]] = (*_INTEGERS, DECIMAL)
 _MAX_DIGITS: Final = 4000  # a few characters such as 1e999999999 would otherwise become a gigabyte of digits
 
-_FROM_TEXT: Final[dict[CqlType, Callable[[str], Any]]] = {
-    **dict.fromkeys(_INTEGERS, int),
-    VARINT: parse_varint,
-    **dict.fromkeys((FLOAT, DOUBLE), float),
-    **dict.fromkeys((TEXT, ASCII, INET), str),
-    **dict.fromkeys((UUID, TIMEUUID), uuid.UUID),
-    DECIMAL: Decimal,
-    TIMESTAMP: parse_timestamp,
-    DATE: parse_date,
-    TIME: parse_time,
-    DURATION: parse_duration,
-}
+# A number too large for a float is infinite in JSON, not refused.
+_FROM_TEXT: Final[dict[NativeType, Callable[[str], Any]]] = READERS | dict.fromkeys((FLOAT, DOUBLE), float)
 
 
 # ---------------------------------------------------------------- writing
@@ -108,7 +90,7 @@ def _scalar(cql_type: CqlType, value: Any) -> str:
     text = str(value) if is_far else value_text(cql_type, value)
     if cql_type is TIMESTAMP:
         text = text.replace("T", " ")  # JSON alone separates date and time by a space
-    return text if cql_type in (*_NUMBERS, FLOAT, DOUBLE, BOOLEAN) else _quoted(text)
+    return text if cql_type in (*NUMBERS, BOOLEAN) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
@@ -225,7 +207,7 @@ def _key_of(cql_type: CqlType, name: str) -> Any:
     try:
         return read_json(name)
     except InvalidRequest:
-        if cql_type in _FROM_TEXT or cql_type is BLOB:
+        if cql_type in _FROM_TEXT and cql_type is not BOOLEAN:
             return name  # uuids, dates and blobs are written as keys without further quotes
         raise
 
@@ -260,10 +242,10 @@ def _natural(cql_type: CqlType, value: Any) -> Any:
             raise _refusal(cql_type, "it must be text that begins with 0x")
         return bytes.fromhex(value[2:])
     if isinstance(value, str):
-        return _FROM_TEXT[cql_type](value)
+        return _FROM_TEXT[cql_type](value)  # type: ignore[index]  # no other type comes here
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _refusal(cql_type, "it must be text or a number")
-    if cql_type in _INTEGERS or cql_type is TIMESTAMP:
+    if cql_type in INTEGERS or cql_type is TIMESTAMP:
         return _whole(cql_type, value)
     if cql_type is DECIMAL:
         return Decimal(value)

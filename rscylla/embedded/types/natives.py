@@ -15,7 +15,7 @@ import attrs
 from .cqltype import CqlType, bad_value, marshal_error
 from .vint import pack_vint, read_vint
 
-__all__ = ["DATE_EPOCH", "NANOS_PER_DAY", "NATIVE_TYPES", "Duration", "NativeType"]
+__all__ = ["BITS", "DATE_EPOCH", "INTEGERS", "NANOS_PER_DAY", "NATIVE_TYPES", "NUMBERS", "Duration", "NativeType"]
 
 NANOS_PER_DAY: Final = 86_400_000_000_000
 DATE_EPOCH: Final = 1 << 31  # the stored value of 1970-01-01; dates are unsigned 32-bit days around it
@@ -474,3 +474,9 @@ _ALL: Final[tuple[NativeType, ...]] = (
 
 NATIVE_TYPES: Final[dict[str, NativeType]] = {**{t.name: t for t in _ALL}, "varchar": TEXT}
 """The native types by CQL name; ``varchar`` is another name of text."""
+
+BITS: Final[dict[CqlType, int]] = {TINYINT: 8, SMALLINT: 16, INT: 32, BIGINT: 64, COUNTER: 64}
+"""The integers of fixed width."""
+
+INTEGERS: Final[tuple[CqlType, ...]] = (TINYINT, SMALLINT, INT, BIGINT, VARINT, COUNTER)
+NUMBERS: Final[tuple[CqlType, ...]] = (*INTEGERS, FLOAT, DOUBLE, DECIMAL)

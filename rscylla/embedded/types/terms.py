@@ -40,7 +40,7 @@ from .natives import (
     NativeType,
 )
 
-__all__ = ["UNSET", "Unset", "resolve", "term_bytes"]
+__all__ = ["READERS", "UNSET", "Unset", "resolve", "term_bytes"]
 
 
 class Unset:
@@ -70,7 +70,7 @@ def _read_float(text: str, largest: float) -> float:
     return value
 
 
-_READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
+READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     **dict.fromkeys((BIGINT, COUNTER, INT, SMALLINT, TINYINT), int),
     VARINT: parse_varint,
     DOUBLE: lambda text: _read_float(text, sys.float_info.max),
@@ -85,6 +85,7 @@ _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     TIME: parse_time,
     DURATION: parse_duration,
 }
+"""What reads the constants of each type."""
 
 
 def term_bytes(cql_type: CqlType, term: Any, *, receiver: str = "") -> bytes | None:
@@ -160,7 +161,7 @@ class _Resolver:
         if term.kind == "string" and not term.text and cql_type not in (TEXT, ASCII):
             return b""  # Scylla makes an empty value of an empty text
         try:
-            return cql_type.encode(_READERS[cql_type](term.text))
+            return cql_type.encode(READERS[cql_type](term.text))
         except InvalidRequest as error:
             raise InvalidRequest(f"{self._mismatch(_as_written(term), cql_type).message}: {error.message}") from None
         except (ValueError, InvalidOperation) as error:
@@ -250,7 +251,7 @@ def _tuple_from_text(cql_type: TupleType, text: str) -> bytes:
             parts.append(_tuple_from_text(kind, plain))
         elif isinstance(kind, NativeType):
             try:
-                parts.append(kind.encode(_READERS[kind](plain)))
+                parts.append(kind.encode(READERS[kind](plain)))
             except (ValueError, InvalidOperation):
                 raise InvalidRequest(f"marshaling error: '{plain}' is not a value of type {kind.name}") from None
         else:

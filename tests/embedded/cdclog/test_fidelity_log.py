@@ -226,7 +226,7 @@ def test_what_expires_in_the_base_is_not_logged(logged: EngineBox) -> None:
     logged.run("INSERT INTO t (pk, v) VALUES (1, 2) USING TTL 5")
     logged.clock.advance(6)
     assert logged.rows("SELECT * FROM t") == []
-    logged.engine.sweep()
+    logged.engine.writer.sweep()
     assert [row["operation"] for row in logged.log()] == [2]
 
 
@@ -424,7 +424,7 @@ def test_the_description_tables_can_be_written_but_not_altered(box: EngineBox) -
     ]
     box.run(f"DELETE FROM {STREAMS} WHERE time = ?", [first])
     assert box.rows(f"SELECT * FROM {STREAMS}") == []
-    box.engine.sweep()
+    box.engine.writer.sweep()
     assert box.rows(f"SELECT * FROM {STREAMS}") == []
     # A new generation appears beside the written rows, and deleted rows stay deleted.
     box.cluster.new_generation(7000)

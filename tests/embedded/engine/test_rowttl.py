@@ -30,23 +30,23 @@ def test_an_expired_row_is_deleted_by_the_server(box: EngineBox) -> None:
     box.run(WIDE)
     for ck, life in ((1, 10), (2, 20), (3, None)):
         box.run("INSERT INTO t (pk, ck, gone) VALUES (1, ?, ?)", [ck, None if life is None else now_s(box) + life])
-    assert box.engine.expire_rows() == 0
+    assert box.engine.writer.expire_rows() == 0
     box.clock.advance(10)
     # Until the service comes by, the row is there.
     assert box.column("SELECT ck FROM t") == [1, 2, 3]
-    assert box.engine.expire_rows() == 1
+    assert box.engine.writer.expire_rows() == 1
     assert box.column("SELECT ck FROM t") == [2, 3]
     preimage, delete = box.log()[-2:]
     assert (preimage["operation"], preimage["ck"]) == (0, 1)
     assert delete == {"operation": -3, "pk": 1, "ck": 1, "end_of_batch": True}
     box.clock.advance(100)
-    assert [box.engine.expire_rows() for _ in range(2)] == [1, 0]
+    assert [box.engine.writer.expire_rows() for _ in range(2)] == [1, 0]
 
 
 def test_without_clustering_columns_the_partition_goes(box: EngineBox) -> None:
     box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int, gone int TTL) {CDC}")
     box.run(f"INSERT INTO t (pk, v, gone) VALUES (1, 2, {PAST})")
-    assert box.engine.expire_rows() == 1
+    assert box.engine.writer.expire_rows() == 1
     assert [row["operation"] for row in box.log()] == [2, 0, -4]
     assert box.rows("SELECT * FROM t") == []
 
@@ -57,7 +57,7 @@ def test_each_row_is_a_record_of_its_own(box: EngineBox) -> None:
         f"BEGIN BATCH INSERT INTO t (pk, ck, gone) VALUES (1, 1, {PAST});"
         f" INSERT INTO t (pk, ck, gone) VALUES (1, 2, {PAST}); APPLY BATCH"
     )
-    assert box.engine.expire_rows() == 2
+    assert box.engine.writer.expire_rows() == 2
     times = {row["cdc$time"] for row in box.rows("SELECT * FROM t_scylla_cdc_log") if row["cdc$operation"] == -3}
     assert len(times) == 2
 
@@ -68,7 +68,7 @@ def test_deletes_by_users_keep_their_operation(box: EngineBox) -> None:
     box.run("DELETE FROM t WHERE pk = 1 AND ck = 1")
     box.run("DELETE FROM t WHERE pk = 1")
     assert [row["operation"] for row in box.log()] == [2, 0, 3, 4]
-    assert box.engine.expire_rows() == 0
+    assert box.engine.writer.expire_rows() == 0
 
 
 def test_timestamps_count_in_milliseconds(box: EngineBox) -> None:
@@ -76,9 +76,9 @@ def test_timestamps_count_in_milliseconds(box: EngineBox) -> None:
     moment = dt.datetime.fromtimestamp(now_s(box) + 5, UTC)
     box.run("INSERT INTO t (pk, gone) VALUES (1, ?)", [moment])
     box.clock.advance(4)
-    assert box.engine.expire_rows() == 0
+    assert box.engine.writer.expire_rows() == 0
     box.clock.advance(1)
-    assert box.engine.expire_rows() == 1
+    assert box.engine.writer.expire_rows() == 1
 
 
 def test_it_can_be_switched_off_and_on(box: EngineBox) -> None:
@@ -87,11 +87,11 @@ def test_it_can_be_switched_off_and_on(box: EngineBox) -> None:
     with pytest.raises(InvalidRequest, match="already has a TTL column, b"):
         box.run("ALTER TABLE t TTL a")
     box.run("ALTER TABLE t TTL NULL")
-    assert box.engine.expire_rows() == 0
+    assert box.engine.writer.expire_rows() == 0
     with pytest.raises(InvalidRequest, match="does not have a TTL column"):
         box.run("ALTER TABLE t TTL NULL")
     box.run("ALTER TABLE t TTL a")
-    assert box.engine.expire_rows() == 1
+    assert box.engine.writer.expire_rows() == 1
 
 
 def test_a_dropped_column_is_no_ttl_column_when_it_comes_back(box: EngineBox) -> None:
@@ -102,7 +102,7 @@ def test_a_dropped_column_is_no_ttl_column_when_it_comes_back(box: EngineBox) ->
     box.run("ALTER TABLE t ADD b int")
     assert box.engine.schema.keyspaces["ks"].tables["t"].ttl_column is None
     box.run(f"INSERT INTO t (pk, b) VALUES (1, {PAST})")
-    assert box.engine.expire_rows() == 0
+    assert box.engine.writer.expire_rows() == 0
 
 
 def test_describe_shows_the_column(box: EngineBox) -> None:
@@ -121,7 +121,7 @@ def test_a_time_of_more_than_five_years_ago_is_no_expiration(box: EngineBox, kin
     for pk, age in enumerate((five_years, five_years - 1, 0, -1)):
         box.run(f"INSERT INTO t (pk, gone) VALUES ({pk}, {(now_s(box) - age) * unit})")
     box.run("INSERT INTO t (pk, gone) VALUES (9, 0)")
-    assert box.engine.expire_rows() == 2
+    assert box.engine.writer.expire_rows() == 2
     assert sorted(box.column("SELECT pk FROM t")) == [0, 3, 9]
 
 

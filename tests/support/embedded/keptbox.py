@@ -51,7 +51,7 @@ class Kept:
 
     def state(self) -> Any:
         """Return all that an engine and its cluster hold, as values that can be compared."""
-        self.engine.sweep()
+        self.engine.writer.sweep()
         stores = {place: _store_state(store) for place, store in self.engine.stores.items()}
         keyspaces = {
             name: (k.options, k.tablets, dict(k.tables), dict(k.types))

@@ -25,7 +25,7 @@ from ..binding import Getter, Request, Scope
 from ..values.aggregates import AGGREGATES, aggregate_of, count_rows
 from ..values.cellproperty import cell_property
 from ..values.expression import Combine, Evaluate, Expression, applied, column_expression
-from ..where.filtering import one_of
+from ..where.filtering import element_of
 
 __all__ = ["Evaluate", "Expression", "Projection", "compile_projection"]
 
@@ -170,27 +170,10 @@ def _element(scope: Scope, item: ast.ElementSelector) -> Expression:
     kind = inner.type
     name = f"{inner.name}[{term_text(item.key)}]"
     key = _element_key(scope, inner, item.key)
-    key_type = kind.key if isinstance(kind, MapType) else kind.element if isinstance(kind, SetType) else INT
 
     def combine(request: Request) -> Combine:
-        wanted = _bound_value(key, request)
-        if wanted is None:
-            return lambda values: None
-        at = int.from_bytes(wanted, "big", signed=True)
-        is_it = one_of(key_type, [wanted])
-
-        def pick(values: Any) -> bytes | None:
-            (value,) = values
-            if value is None:
-                return None
-            if isinstance(kind, MapType):
-                return next((v for k, v in kind.split(value) if is_it(k)), None)
-            items = kind.split(value)  # type: ignore[attr-defined]  # a list or a set, see _element_key
-            if isinstance(kind, SetType):
-                return next(filter(is_it, items), None)
-            return items[at] if 0 <= at < len(items) else None
-
-        return pick
+        pick = element_of(kind, _bound_value(key, request))
+        return lambda values: pick(values[0])
 
     result = kind.value if isinstance(kind, MapType) else kind.element  # type: ignore[attr-defined]
     return applied(name, result, [inner], combine)

@@ -10,9 +10,10 @@ from typing import Any, Final
 import attrs
 
 from ...errors import InvalidRequest
-from ...types import BIGINT, DECIMAL, DOUBLE, FLOAT, CqlType
+from ...types import BIGINT, DECIMAL, CqlType
+from ...types.natives import INTEGERS, NUMBERS
 from ..rows import RowView
-from .arithmetic import EXACT, INTEGERS, overflows
+from .arithmetic import EXACT, overflows
 from .expression import Expression, aggregated
 
 __all__ = ["AGGREGATES", "aggregate_of", "count_rows"]
@@ -46,9 +47,8 @@ def _finisher(name: str, cql_type: CqlType) -> tuple[CqlType, Callable[[list[byt
             return pick((v for v in values if v is not None), key=cql_type.sort_key, default=None)  # type: ignore[no-any-return]
 
         return cql_type, extreme
-    numbers = (*INTEGERS, FLOAT, DOUBLE, DECIMAL)
-    if cql_type not in numbers:
-        known = ", ".join(f"system.{name} : ({number.name}) -> {number.name}" for number in numbers)
+    if cql_type not in NUMBERS:
+        known = ", ".join(f"system.{name} : ({number.name}) -> {number.name}" for number in NUMBERS)
         raise InvalidRequest(
             f"Invalid call to function {name}, none of its type signatures match (known type signatures: {known})"
         )

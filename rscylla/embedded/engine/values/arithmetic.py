@@ -8,14 +8,10 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Inexact
 from typing import Any, Final
 
 from ...errors import InvalidRequest
-from ...types import BIGINT, COUNTER, DECIMAL, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, VARINT, CqlType
+from ...types import DECIMAL, CqlType
+from ...types.natives import BITS
 
-__all__ = ["BITS", "EXACT", "INTEGERS", "NUMBERS", "added", "overflows", "subtracted"]
-
-BITS: Final[dict[CqlType, int]] = {TINYINT: 8, SMALLINT: 16, INT: 32, BIGINT: 64, COUNTER: 64}
-INTEGERS: Final[tuple[CqlType, ...]] = (TINYINT, SMALLINT, INT, BIGINT, VARINT, COUNTER)
-NUMBERS: Final[tuple[CqlType, ...]] = (TINYINT, SMALLINT, INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL)
-"""The types of columns that can be added to."""
+__all__ = ["EXACT", "added", "overflows", "subtracted"]
 
 # 1E100000 + 1 alone would have more than 100,000 digits.
 EXACT: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])

@@ -21,6 +21,7 @@ __all__ = [
     "Predicate",
     "Reader",
     "duration_kind",
+    "element_of",
     "holds_duration",
     "left_side",
     "like",
@@ -133,43 +134,41 @@ def left_side(scope: Scope, relation: ast.Relation) -> tuple[Column, CqlType, st
         return column, udt.field_types[at], f"{name}.{field}", lambda request: read_field
     if kind == "element" and isinstance(cql_type, MapType):
         key = scope.getter(relation.left[2], cql_type.key, f"key({name})")
-        return column, cql_type.value, f"value({name})", _map_element(cql_type, key, whole)
+        return column, cql_type.value, f"value({name})", _element(cql_type, key, f"key({cql_type.name})", whole)
     if kind == "element" and isinstance(cql_type, ListType):
         key = scope.getter(relation.left[2], INT, f"index({name})")
-        return column, cql_type.element, f"value({name})", _list_element(cql_type, key, whole)
+        return column, cql_type.element, f"value({name})", _element(cql_type, key, "list index", whole)
     if kind == "element":
         raise InvalidRequest(f"Column {name} of type {cql_type.name} cannot be subscripted")
     raise InvalidRequest(f"Column {name} of type {cql_type.name} has no fields to compare")
 
 
-def _map_element(cql_type: MapType, key: Getter, whole: Callable[[RowView], bytes | None]) -> Reader:
+def _element(cql_type: MapType | ListType, key: Getter, name: str, whole: Callable[[RowView], bytes | None]) -> Reader:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        wanted = not_unset(key(request), f"key({cql_type.name})")
-        is_it = one_of(cql_type.key, [] if wanted is None else [wanted])
-
-        def read(view: RowView) -> bytes | None:
-            value = whole(view)
-            return None if value is None else next((v for k, v in cql_type.split(value) if is_it(k)), None)
-
-        return read
+        pick = element_of(cql_type, not_unset(key(request), name))
+        return lambda view: pick(whole(view))
 
     return for_request
 
 
-def _list_element(cql_type: ListType, key: Getter, whole: Callable[[RowView], bytes | None]) -> Reader:
-    def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        raw = not_unset(key(request), "list index")
-        # A null index selects nothing.
-        at = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else -1
+def element_of(cql_type: CqlType, key: bytes | None) -> Callable[[bytes | None], bytes | None]:
+    """Return what takes an element out of a value: of a map or set by its key, of a list by its index."""
+    if key is None:  # it selects nothing
+        return lambda value: None
+    if isinstance(cql_type, ListType):
+        at, lists = int.from_bytes(key, "big", signed=True), cql_type
 
-        def read(view: RowView) -> bytes | None:
-            value = whole(view)
-            items = [] if value is None else cql_type.split(value)
+        def of_list(value: bytes | None) -> bytes | None:
+            items = [] if value is None else lists.split(value)
             return items[at] if 0 <= at < len(items) else None
 
-        return read
-
-    return for_request
+        return of_list
+    if isinstance(cql_type, MapType):
+        is_it, maps = one_of(cql_type.key, [key]), cql_type
+        return lambda value: None if value is None else next((v for k, v in maps.split(value) if is_it(k)), None)
+    assert isinstance(cql_type, SetType)
+    is_in, sets = one_of(cql_type.element, [key]), cql_type
+    return lambda value: None if value is None else next(filter(is_in, sets.split(value)), None)
 
 
 def _comparison(

@@ -15,9 +15,10 @@ from ...schema.tables import Column, TableSchema
 from ...storage.mutation import Cell, CollectionCells, Key, RowMutation
 from ...storage.reconcile import live_value, put_cell, put_collection
 from ...types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType, has_spellings, term_text
+from ...types.natives import COUNTER, NUMBERS
 from ...types.timeuuid import EPOCH_TICKS
 from ..binding import Getter, Request, Scope
-from ..values.arithmetic import NUMBERS, added, subtracted
+from ..values.arithmetic import added, subtracted
 from ..where.filtering import one_of
 
 __all__ = ["ColumnEdit", "ListKeys", "PriorRow", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
@@ -189,7 +190,7 @@ def assignment(scope: Scope, column: Column, item: ast.Assignment, *, is_conditi
     if item.kind == "set":
         return setter(scope, column, item.value)
     if item.kind in ("add", "subtract", "prepend"):
-        if is_conditional and item.kind != "prepend" and column.type in NUMBERS:
+        if is_conditional and item.kind != "prepend" and column.type in NUMBERS and column.type != COUNTER:
             return _number(scope, column, item)
         refused = _no_arithmetic(column.type, item.kind)
         if refused is not None:

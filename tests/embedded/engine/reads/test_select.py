@@ -498,7 +498,7 @@ def test_log_rows_expire_with_the_option_ttl() -> None:
     assert box.pages("SELECT v FROM t_scylla_cdc_log", page_size=1) == [[{"v": 2}]]
     box.clock.advance(5)
     assert box.log() == []
-    box.engine.sweep()
+    box.engine.writer.sweep()
     box.run("INSERT INTO t (pk, v) VALUES (1, 3)")
     assert [row["v"] for row in box.log()] == [3]
 
@@ -538,7 +538,7 @@ def test_rows_are_counted_as_they_are_read() -> None:
     check(7)
     box.run("DELETE FROM t WHERE pk = 1")
     check(3)
-    box.engine.sweep()
+    box.engine.writer.sweep()
     check(3)
 
 
