@@ -27,6 +27,7 @@ from cassandra.connection import ConnectionShutdown
 from cassandra.policies import ExponentialReconnectionPolicy, RoundRobinPolicy, TokenAwarePolicy
 
 from rscylla.embedded import EmbeddedScylla
+from rscylla.embedded.loopthread import LoopThread
 from rscylla.embedded.sessions import Timestamps
 from rscylla.embedded.wire.server import Server
 from rscylla.testing import ManualClock
@@ -397,17 +398,29 @@ class _Cluster(Cluster):
                         owner.return_connection(connection, stream_was_orphaned=True)
 
 
+class _WireLoop(LoopThread):
+    """The loop of the wire, which runs in the thread that asks for something."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self._wire = wire
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._wire.finish(work)
+
+
 class WiredScylla(EmbeddedScylla):
     """An embedded cluster without sockets, threads and real time, for sessions from its own ``connect`` only."""
 
     def __init__(self, nodes: int, *, clock: ManualClock, seed: int, **options: Any) -> None:
         super().__init__(nodes, clock=clock, seed=seed, **options)
         self.wire = Wire(clock)
+        self._loop = _WireLoop(self.wire)
         self._driven = clock
         self._engine.writer._random.seed(seed)  # it gives each record of a log its random bits
 
     def start(self) -> WiredScylla:
-        self._wait(self._open())
+        self._loop.wait(self._open())
         return self
 
     def __enter__(self) -> WiredScylla:
@@ -454,6 +467,3 @@ class WiredScylla(EmbeddedScylla):
                 return
             self._driven.advance(step)
         raise AssertionError("the driver does not come back to a node")
-
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.wire.finish(work)
