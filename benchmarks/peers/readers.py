@@ -280,7 +280,7 @@ def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) ->
     from rscylla.cdc.arrow.batches import ROWS_A_BATCH, in_batches, view_for
     from rscylla.cdc.log import Generation, windows_between
     from rscylla.cdc.read.span import Span, SpanReader
-    from rscylla.cdc.rows.rows import new_rows
+    from rscylla.cdc.rows import new_rows
     from rscylla.clock import Stop, SystemClock
 
     source = rscylla.NewStream(session, KEYSPACE, table).describe()

@@ -24,7 +24,7 @@ from rscylla.cdc.read import merge_policy, shared
 from rscylla.cdc.read.reader import Reader
 from rscylla.cdc.read.scan import Scanner
 from rscylla.cdc.read.shared import SharedReaders, SliceFeed
-from rscylla.cdc.rows.rows import LogRows
+from rscylla.cdc.rows import LogRows
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
 SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "20"))

@@ -9,7 +9,7 @@ from cassandra.cqltypes import Int32Type, UserType, UTF8Type
 from fakelog import columns_of, integer, log_time, stream_id, type_of
 
 from rscylla.cdc.log.table import BaseColumn, LoggedTable
-from rscylla.cdc.rows.rows import Layout
+from rscylla.cdc.rows import Layout
 from rscylla.driver import pages
 from rscylla.driver.pages import Column
 

@@ -15,7 +15,7 @@ from rscylla import _decoder
 
 CODE = """
 import rscylla
-from rscylla.cdc.rows.rows import new_rows
+from rscylla.cdc.rows import new_rows
 from rscylla.types import Type, decoder_for
 print(rscylla.__decoder__, type(new_rows()).__module__, type(decoder_for(Type("int"))).__module__)
 """

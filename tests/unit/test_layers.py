@@ -155,6 +155,7 @@ PURE = (
     "rscylla.cdc.log.query",
     "rscylla.cdc.log.routing",
     "rscylla.cdc.rows.grouping",
+    "rscylla.cdc.rows.layout",
     "rscylla.cdc.rows.rows",
     "rscylla.cdc.log.lifetimes",
 )

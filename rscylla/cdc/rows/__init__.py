@@ -1,5 +1,6 @@
 """From pages to events: cells, log rows, columns, changes, and events.
 
+layout      what the columns of a page mean
 rows        the bytes of a page as log rows; ``LogRows.sort`` makes the order of events
 grouping    which rows form a record, and which form a change
 columns     what a change did to one column
@@ -12,7 +13,8 @@ from .changes import Bound, Change, ChangeBatch, KeyRange
 from .columns import ColumnChange, ColumnState
 from .events import NO_EVENTS, ChangeEvent, Counters, EventContext, Events, changes_of, lowest_position, rows_as_events
 from .grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
-from .rows import Cells, Layout, Layouts, LogRows, ValueColumn, new_rows, token_of_key
+from .layout import Cells, Layout, Layouts, ValueColumn
+from .rows import LogRows, new_rows, token_of_key
 
 __all__ = [
     "NO_EVENTS",

@@ -17,7 +17,7 @@ from ...errors import MalformedData
 from ...event import Operation
 from .columns import ColumnChange, column_change, untouched
 from .grouping import IMAGES, PARTITION_DELETES, POSTIMAGE, PREIMAGE, RANGE_STARTS, RANGES, Parts
-from .rows import Cells, Layout
+from .layout import Cells, Layout
 
 __all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of"]
 

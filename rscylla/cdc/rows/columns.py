@@ -27,7 +27,7 @@ from typing import Any, cast
 import attrs
 
 from ... import _timeuuid as tu
-from .rows import Cells, ColumnKind, ValueColumn
+from .layout import Cells, ColumnKind, ValueColumn
 
 __all__ = ["ColumnChange", "ColumnState", "column_change", "untouched"]
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from .changes import PartsInPython
 from .events import ChangeEvent as InPython
 from .events import EventContext
-from .rows import Cells, Layout
+from .layout import Cells, Layout
 from .rows import LogRows as RowsInPython
 
 class Plan:

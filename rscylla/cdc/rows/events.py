@@ -18,7 +18,8 @@ from ...event import GRID_US, Event, Operation
 from ...types import dumps, dumps_key
 from .changes import Change, ChangeBatch, operation_of
 from .grouping import NOT_ALONE, parts_of, records_in
-from .rows import Cells, Layout, LogRows
+from .layout import Cells, Layout
+from .rows import LogRows
 
 __all__ = [
     "NO_EVENTS",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from .rows import Cells, Layout
+    from .layout import Cells, Layout
 
 __all__ = [
     "IMAGES",

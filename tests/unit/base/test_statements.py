@@ -12,7 +12,7 @@ from rscylla import Operation
 from rscylla import _timeuuid as tu
 from rscylla.base.statements import UNSET, ChangeWriter, RowWriter, Write, remaining_ttl
 from rscylla.cdc.log.table import BaseColumn, LoggedTable, Table
-from rscylla.cdc.rows.rows import Cells, Layout
+from rscylla.cdc.rows import Cells, Layout
 from rscylla.errors import CannotReplicate
 
 BASE = (

@@ -10,8 +10,8 @@ import pytest
 from fakelog import NOW_US, FakeLog
 
 from rscylla.cdc.read import reader
+from rscylla.cdc.rows import LogRows
 from rscylla.cdc.rows import events as records
-from rscylla.cdc.rows.rows import LogRows
 from rscylla.testing import ManualClock
 
 

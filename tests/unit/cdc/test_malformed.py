@@ -16,8 +16,8 @@ import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import _decoder
 from rscylla.cdc.read import reader
+from rscylla.cdc.rows import LogRows
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of
-from rscylla.cdc.rows.rows import LogRows
 from rscylla.driver.pages import Page
 from rscylla.errors import DeserializationError, EventTypeError, FilterError, MalformedData, RunError
 

@@ -21,10 +21,9 @@ from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 from rscylla import _decoder
 from rscylla._tokens import slice_at
 from rscylla.cdc.log.routing import routing_key_of
-from rscylla.cdc.rows import rows, token_of_key
+from rscylla.cdc.rows import Layout, rows, token_of_key
 from rscylla.cdc.rows.changes import Change, PartsInPython
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of, rows_as_events
-from rscylla.cdc.rows.rows import Layout
 from rscylla.driver.pages import Page, split_rows
 from rscylla.errors import MalformedData
 from rscylla.event import Event, Operation

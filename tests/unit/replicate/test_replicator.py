@@ -15,8 +15,8 @@ from fakelog import body_of, columns_of, integer, log_time, stream_id
 import rscylla
 from rscylla.base.statements import ChangeWriter
 from rscylla.cdc.log.table import BaseColumn, LoggedTable, Table
+from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of
-from rscylla.cdc.rows.rows import Layout, LogRows
 from rscylla.driver.pages import Page
 from rscylla.errors import FateError
 from rscylla.event import SimpleEvent

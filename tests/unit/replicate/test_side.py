@@ -12,7 +12,7 @@ from fakelog import body_of
 
 from rscylla.base.reading import ATTEMPTS
 from rscylla.cdc.log.table import BaseColumn, Table
-from rscylla.cdc.rows.rows import Cells
+from rscylla.cdc.rows import Cells
 from rscylla.clock import Stop
 from rscylla.driver.pages import Column, Page
 from rscylla.driver.session import ReadSession

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rscylla.replicate
 from rscylla.cdc.log.table import BaseColumn, Table
-from rscylla.cdc.rows.rows import Cells
+from rscylla.cdc.rows import Cells
 from rscylla.replicate import Difference
 from rscylla.replicate.side import Group, Key, Side
 

@@ -19,9 +19,9 @@ from logcells import BASE, LAYOUT, T, cells, ints, layout_of, packed, person
 
 from rscylla.cdc.arrow.batches import Changes, ChangeView, EventView, LogView, Mode, in_batches, table_of
 from rscylla.cdc.log.table import BaseColumn, LoggedTable, log_columns
+from rscylla.cdc.rows import Layout, LogRows, new_rows
 from rscylla.cdc.rows.changes import operation_of
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of
-from rscylla.cdc.rows.rows import Layout, LogRows, new_rows
 from rscylla.driver.pages import Column, Page
 from rscylla.errors import MetadataError, SourceError
 from rscylla.types import Type

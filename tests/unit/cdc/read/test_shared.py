@@ -32,8 +32,8 @@ from rscylla.cdc.read.reader import Resume, Step
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.settings import StreamSettings
 from rscylla.cdc.read.shared import SharedReaders, SliceFeed
+from rscylla.cdc.rows import new_rows
 from rscylla.cdc.rows.events import NO_EVENTS
-from rscylla.cdc.rows.rows import new_rows
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.clock import Stop
 from rscylla.embedded.storage.tokens import murmur3_token

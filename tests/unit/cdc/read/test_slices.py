@@ -19,8 +19,8 @@ from rscylla.cdc.client import Client
 from rscylla.cdc.log.topology import TabletTopology, VnodeTopology
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.slices import Part, part_of
-from rscylla.cdc.rows import token_of_key
-from rscylla.cdc.rows.rows import LogRows, new_rows, routing_key
+from rscylla.cdc.rows import LogRows, new_rows, token_of_key
+from rscylla.cdc.rows.rows import routing_key
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.driver.pages import Page
 from rscylla.embedded.cluster.generation import Generation, make_generation

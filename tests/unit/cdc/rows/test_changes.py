@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc.log.table import BaseColumn, LoggedTable
+from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.rows.changes import Bound, Change
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of, rows_as_events
-from rscylla.cdc.rows.rows import Layout, LogRows
 from rscylla.driver import pages
 from rscylla.driver.pages import Column, Page
 from rscylla.event import EventID, Operation

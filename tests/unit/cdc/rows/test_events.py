@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from logcells import BASE, END, LAYOUT, T, cells, ints, layout_of, packed, person
 
 import rscylla
+from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.rows.changes import Change
 from rscylla.cdc.rows.columns import ColumnChange, ColumnState
 from rscylla.cdc.rows.events import ChangeEvent, EventContext, changes_of, rows_as_events
-from rscylla.cdc.rows.rows import Layout, LogRows, _larger
+from rscylla.cdc.rows.layout import larger
 from rscylla.driver import pages
 from rscylla.driver.pages import Page
 from rscylla.errors import EventTypeError, HeadReached
@@ -447,15 +448,15 @@ def test_the_larger_form_of_a_type_reads_both() -> None:
     small, large = typed("udt", "a", (text,)), typed("udt", "a b", (text, whole))
     renamed = typed("udt", "x", (text,))
     for wrap in (lambda t: t, lambda t: typed("list", args=(t,)), lambda t: typed("map", args=(whole, t))):
-        assert _larger(wrap(small), wrap(large)) == _larger(wrap(large), wrap(small)) == wrap(large)
-        assert _larger(wrap(small), wrap(renamed)) == wrap(small)
-        assert _larger(wrap(renamed), wrap(large)) == wrap(large)
-        assert _larger(wrap(small), typed("udt", "a b", (whole, whole))) is None
+        assert larger(wrap(small), wrap(large)) == larger(wrap(large), wrap(small)) == wrap(large)
+        assert larger(wrap(small), wrap(renamed)) == wrap(small)
+        assert larger(wrap(renamed), wrap(large)) == wrap(large)
+        assert larger(wrap(small), typed("udt", "a b", (whole, whole))) is None
     nested = typed("udt", "a b", (small, text)), typed("udt", "a", (large,))
-    assert _larger(*nested) == _larger(*nested[::-1]) == typed("udt", "a b", (large, text))
-    assert _larger(typed("tuple", args=(text,)), typed("tuple", args=(text, whole))) is None
-    assert _larger(text, whole) is None
-    assert _larger(typed("set", args=(text,)), typed("list", args=(text,))) is None
+    assert larger(*nested) == larger(*nested[::-1]) == typed("udt", "a b", (large, text))
+    assert larger(typed("tuple", args=(text,)), typed("tuple", args=(text, whole))) is None
+    assert larger(text, whole) is None
+    assert larger(typed("set", args=(text,)), typed("list", args=(text,))) is None
 
 
 @given(st.permutations([0, 1, 2]))

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc.log.table import BaseColumn, LoggedTable
-from rscylla.cdc.rows.rows import Layout, Layouts, LogRows
+from rscylla.cdc.rows import Layout, Layouts, LogRows
 from rscylla.driver import pages as raw_pages
 from rscylla.driver.pages import Column, Page, raw_handler, split_rows
 from rscylla.errors import MetadataError
