@@ -1,10 +1,12 @@
 """The only door to ``cassandra`` (scylla-driver).
 
-session   ``connect``, and sessions for log reads and for small queries
-pages     pages whose cells are not decoded
-errors    the driver's errors as this library's
+connections  ``connect``, and what is wrong with TLS
+session      sessions for log reads and for small queries
+pages        pages whose cells are not decoded
+errors       the driver's errors as this library's
 """
 
+from .connections import connect
 from .errors import DRIVER_ERRORS, took_too_long, translate
 from .pages import Column, Page
 from .session import (
@@ -12,7 +14,6 @@ from .session import (
     ReadSession,
     ReadStatement,
     Session,
-    connect,
     consistency_named,
     driver_version,
     hash_of_key,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from cassandra.connection import ConnectionShutdown
 
-from rscylla.driver.session import RECEIVE_BUFFER, _wide
+from rscylla.driver.connections import RECEIVE_BUFFER, _wide
 
 
 class Connection:
