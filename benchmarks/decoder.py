@@ -88,8 +88,11 @@ def report(title: str, types: list[Type], rows: list[Cells], rounds: int) -> Non
         read_type, page = Type("list", tuple(types)), [body]
     else:
         read_type, page = Type("tuple", tuple(types)), parts
-    compiled_read, pure_read = registry._compiled_decoder(fast, read_type), registry._made(read_type, "decode")
-    with chosen(fast):
+    compiled_read, pure_read = (
+        registry._decoder(read_type, fast.native_decoder, fast.container_decoder),
+        registry._made(read_type, "decode"),
+    )
+    with chosen(fast.ArrowBuilder):
         compiled_build = [arrow.builder_for(t) for t in types]
     with chosen(None):
         pure_build = [arrow.builder_for(t) for t in types]
@@ -121,13 +124,13 @@ def report(title: str, types: list[Type], rows: list[Cells], rounds: int) -> Non
 
 
 @contextmanager
-def chosen(module: Any) -> Iterator[None]:
-    """Have ``builder_for`` take the compiled module, or its twin in Python (None)."""
-    kept, arrow._fast = arrow._fast, module
+def chosen(builder: Any) -> Iterator[None]:
+    """Have ``builder_for`` take the compiled builder, or its twins in Python (None)."""
+    kept, arrow._compiled_builder = arrow._compiled_builder, builder
     try:
         yield
     finally:
-        arrow._fast = kept
+        arrow._compiled_builder = kept
 
 
 def built(builders: Sequence[Callable[[Any], Any]], columns: Sequence[Any]) -> Any:

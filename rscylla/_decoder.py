@@ -1,4 +1,4 @@
-"""Chooses the decoder of log pages: the compiled one, or its twin in Python, which gives the same results.
+"""Chooses between what is compiled and its twins in Python, which give the same results; nothing else asks.
 
 The compiled decoder is built when rscylla is installed and a C compiler is there. ``RSCYLLA_PURE=1`` in the environment
 chooses the twin. A compiled module that was built from other sources than those beside it is not used: a build that
@@ -14,8 +14,11 @@ import zlib
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar, cast
 
-__all__ = ["SOURCES", "compiled", "decoder", "sum_of_sources", "why_pure"]
+__all__ = ["SOURCES", "compiled", "decoder", "sum_of_sources", "twin", "why_pure"]
+
+T = TypeVar("T")
 
 _IS_PURE = os.environ.get("RSCYLLA_PURE", "") not in ("", "0")
 _HERE = Path(__file__).resolve().parent
@@ -52,6 +55,13 @@ def compiled(room: str) -> ModuleType | None:
         _told.add(room)
         warnings.warn(f"rscylla decodes in Python, which takes longer: {why}", RuntimeWarning, stacklevel=2)
     return module
+
+
+def twin(name: str, pure: T) -> T:
+    """Return the compiled twin of *pure* by its name, such as "cdc.rows.LogRows"; *pure* if nothing compiled runs."""
+    room, _, what = name.rpartition(".")
+    module = compiled(room)
+    return pure if module is None else cast("T", getattr(module, what))
 
 
 _told: set[str] = set()

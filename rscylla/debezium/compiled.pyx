@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Values of Connect as JSON and as Avro, compiled; see ``json`` for the twin in Python, and ``avro`` for its own.
+"""Rows of a log as JSON and as Avro, compiled; see ``direct``. Values of Connect as Avro; see ``formats.avro``.
 
 Encoders keep nothing that changes, so they may be used from several threads.
 """
@@ -179,13 +179,6 @@ cdef class JsonInteger(Encoder):
         return True
 
 
-cdef class JsonBoolean(Encoder):
-    cdef int put(self, Out out, object value) except -1:
-        if value is None:
-            return add_null(out)
-        return out.add("true", 4) if value else out.add("false", 5)
-
-
 cdef class JsonText(Encoder):
     """Text. *escaped* makes JSON of what has characters that are escaped."""
 
@@ -242,44 +235,6 @@ cdef class JsonOther(Encoder):
 
     cdef int put(self, Out out, object value) except -1:
         return out.add_bytes((<str> self.text(value)).encode())
-
-
-cdef class JsonArray(Encoder):
-    cdef Encoder items
-
-    def __init__(self, Encoder items not None):
-        self.items = items
-
-    cdef int put(self, Out out, object value) except -1:
-        cdef bint is_first = True
-        if value is None:
-            return add_null(out)
-        out.add("[", 1)
-        for one in value:
-            if not is_first:
-                out.add(",", 1)
-            is_first = False
-            self.items.put(out, one)
-        return out.add("]", 1)
-
-
-cdef class JsonStruct(Encoder):
-    """*fields*: name, what precedes the value (such as ``,"qty":``), and encoder of each."""
-
-    cdef list fields
-
-    def __init__(self, list fields not None):
-        self.fields = fields
-
-    cdef int put(self, Out out, object value) except -1:
-        cdef tuple field
-        if value is None:
-            return add_null(out)
-        out.add("{", 1)
-        for field in self.fields:
-            out.add_bytes(<bytes> field[1])
-            (<Encoder> field[2]).put(out, item(value, field[0]))
-        return out.add("}", 1)
 
 
 # ---------------------------------------------------------------- Avro
@@ -430,6 +385,29 @@ cdef class AvroOptional(Encoder):
             return True
         out.size = before
         return False
+
+
+cdef dict _AVRO = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), AvroInteger),
+    "float32": AvroFloat, "float64": AvroDouble, "boolean": AvroBoolean, "string": AvroText, "bytes": AvroBytes,
+}
+
+
+def avro_encoder(schema):
+    """Return the encoder of values of *schema*."""
+    cdef Encoder made
+    if schema.type == "struct":
+        made = AvroStruct([(f.name, avro_encoder(f.schema)) for f in schema.fields])
+    elif schema.items is not None:
+        made = AvroArray(avro_encoder(schema.items))
+    else:
+        made = _AVRO[schema.type]()
+    return AvroOptional(made, schema.default is None) if schema.optional else made
+
+
+def avro_payload(schema, bytes head=b""):
+    """Return the function that makes bytes of values of *schema*, after *head*."""
+    return Payload(head, avro_encoder(schema), b"")
 
 
 # ---------------------------------------------------------------- rows

@@ -69,7 +69,7 @@ class Direct:
                 lead += part
                 continue
             slot, schema = part
-            target = row(schema, columns[slot]) if slot in columns else of_value.form.encoder(schema)
+            target = row(schema, columns[slot]) if slot in columns else of_value.form.encoder(self._fast, schema)
             found.append((lead, int(slot), target))
             lead = b""
         key = None
@@ -96,11 +96,11 @@ class Direct:
             wrapped: list[tuple[bytes, bytes, bytes] | None] = []
             for column, field in zip(columns, schema.fields, strict=True):
                 if field.schema is column.schema:
-                    encoders.append(form.encoder(field.schema))
+                    encoders.append(form.encoder(self._fast, field.schema))
                     wrapped.append(None)
                 else:  # the struct of a cell, of the legacy format
                     null, opened, (lead,), closed = form.struct(field.schema)
-                    encoders.append(form.encoder(column.schema))
+                    encoders.append(form.encoder(self._fast, column.schema))
                     wrapped.append((null, opened + lead, closed))
             return self._fast.RowBytes(columns, form.struct(schema), encoders, wrapped)
 
@@ -119,4 +119,4 @@ def _parts(fast: Any, form: Form, schema: Schema, value: Any) -> Iterator[bytes 
             yield from _parts(fast, form, field.schema, value[field.name])
         yield closed
     else:
-        yield fast.Payload(b"", form.encoder(schema), b"")(value)
+        yield fast.Payload(b"", form.encoder(fast, schema), b"")(value)

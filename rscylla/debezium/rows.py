@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .. import _timeuuid as tu
-from .._decoder import compiled
+from .._decoder import twin
 from ..cdc.rows import Cells, ValueColumn
 from ..types import Decoder
 
@@ -76,10 +76,5 @@ def us_of_time(time: bytes) -> int:
     return tu.ticks_to_us(tu.ticks_of(time))
 
 
-_fast = compiled("debezium")
-
-if TYPE_CHECKING or _fast is None:
-    columns_of = ColumnsInPython
-    us_of = us_of_time
-else:
-    columns_of, us_of = _fast.Columns, _fast.us_of
+columns_of = twin("debezium.Columns", ColumnsInPython)
+us_of = twin("debezium.us_of", us_of_time)

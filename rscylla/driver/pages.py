@@ -14,7 +14,7 @@ import attrs
 from cassandra.cqltypes import UserType, VectorType
 from cassandra.protocol import ProtocolHandler, ResultMessage
 
-from .._decoder import compiled
+from .._decoder import twin
 from ..errors import MalformedData
 from ..types import Type
 
@@ -88,8 +88,7 @@ class Page:
 @cache
 def _splitter() -> Callable[[bytes, int, int], list[tuple[bytes | None, ...]]]:
     """Return what splits pages, chosen at the first one: the compiled rows import this module."""
-    fast = compiled("cdc.rows")
-    return split_rows if fast is None else cast("Callable[..., Any]", fast.split_rows)
+    return twin("cdc.rows.split_rows", split_rows)
 
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:

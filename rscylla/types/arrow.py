@@ -29,7 +29,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from .._decoder import compiled
+from .._decoder import twin
 from .._integers import format_int
 from .._timeuuid import EPOCH_TICKS
 from ..errors import MetadataError
@@ -51,7 +51,7 @@ Beyond = Literal["null", "raise", "bound"]
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _DURATION = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanoseconds", pa.int64())])
 
-_fast = compiled("types")
+_compiled_builder: Any = twin("types.ArrowBuilder", None)
 
 _MOST_MS = (2**63 - 1) // 1000
 _DAY_ZERO = 2**31
@@ -112,8 +112,8 @@ def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") ->
         TooManyDigits: an ``OverflowError``, too: a number does not fit the digits of its type, whatever *beyond* is.
     """
     target = arrow_type(type_)
-    if _fast is not None:
-        columns = _compiled_columns(_fast, type_, beyond, loose=loose)
+    if _compiled_builder is not None:
+        columns = _compiled_columns(_compiled_builder, type_, beyond, loose=loose)
 
         def compiled_build(cells: Column) -> Any:
             column = columns.build(cells, target)
@@ -142,22 +142,20 @@ def _form_name(type_: Type) -> str:
     return native(type_).arrow if row is None else row.arrow
 
 
-def _compiled_columns(fast: Any, type_: Type, beyond: Beyond, *, loose: bool = False) -> Any:
+def _compiled_columns(builder: Any, type_: Type, beyond: Beyond, *, loose: bool = False) -> Any:
     """Return the compiled twin of a builder, which has the forms of ``FORMS`` by their names."""
     row = CONTAINERS.get(type_.kind)
     if row is None:
-        leaf = native(type_)
         if type_.digits is not None:
-            read = fast.native_decoder("", "", _digits_of(type_))
-            return fast.ArrowBuilder("decimal", 16, 0, (), beyond, False, read)
+            return builder("decimal", 16, 0, (), beyond, False, _digits_of(type_))
+        leaf = native(type_)
         width = struct.calcsize(leaf.packed) if leaf.packed else 0
-        shown = fast.native_decoder(leaf.compiled, leaf.packed, leaf.decode)
-        return fast.ArrowBuilder(leaf.arrow, width, 0, (), beyond, False, shown)
+        return builder(leaf.arrow, width, 0, (), beyond, False, decoder_for(type_))
     width = (width_in_vector(type_.args[0]) or 0) if row.arrow == "vector" else 0
     args = type_.args[1:] if row.arrow == "log list" else type_.args
     limits = (_of_keys(beyond), beyond) if row.arrow == "map" else (beyond,) * len(args)
-    parts = [_compiled_columns(fast, part, limit) for part, limit in zip(args, limits, strict=True)]
-    return fast.ArrowBuilder(row.arrow, width, type_.size, parts, beyond, loose, None)
+    parts = [_compiled_columns(builder, part, limit) for part, limit in zip(args, limits, strict=True)]
+    return builder(row.arrow, width, type_.size, parts, beyond, loose, None)
 
 
 def _plain(arrow: Any, build: Build) -> Form:
@@ -283,11 +281,16 @@ def _uuids(cells: Column) -> Any:
 
 def times_of(cells: Column) -> Any:
     """Return the times of timeuuids as an int64 numpy array of microseconds since the epoch; none is null."""
-    if _fast is not None:
-        return np.frombuffer(_fast.times_of(cells), "i8")
+    return np.frombuffer(_times_of(cells), "i8")
+
+
+def _times_in_python(cells: Column) -> Any:
     raw, _ = _fixed(cells, np.dtype([("low", ">u4"), ("mid", ">u2"), ("high", ">u2"), ("rest", "V8")]))
     ticks = ((raw["high"].astype("i8") & 0x0FFF) << 48) | (raw["mid"].astype("i8") << 32) | raw["low"].astype("i8")
     return (ticks - EPOCH_TICKS) // 10
+
+
+_times_of = twin("types.times_of", _times_in_python)
 
 
 # ---------------------------------------------------------------- values of values

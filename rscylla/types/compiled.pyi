@@ -2,6 +2,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from .natives import Decoder
+from .registry import Container, Native
 from .tree import Type
 
 SUM_OF_SOURCES: int
@@ -16,8 +17,9 @@ class Cells(Sequence[bytes | None]):
 class CellList(Cells):
     def __init__(self, cells: Iterable[bytes | None]) -> None: ...
 
-def native_decoder(form: str, packed: str, decode: Decoder) -> Decoder: ...
-def container_decoder(form: str, type_: Type, parts: list[Decoder], width: int) -> Decoder: ...
+def native_decoder(leaf: Native) -> Decoder: ...
+def container_decoder(row: Container, type_: Type, parts: list[Decoder], width: int) -> Decoder: ...
+def uuid_text(raw: bytes) -> str | None: ...
 
 class ArrowBuilder:
     def __init__(

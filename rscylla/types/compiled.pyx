@@ -382,57 +382,6 @@ cdef class Uuid(Decoder):
         return made
 
 
-cdef class DecimalText(Decoder):
-    """The text of a decimal, as Java writes it. *decode* makes it of numbers of more than 64 bits, and of exponents."""
-
-    cdef object decode
-
-    def __init__(self, decode):
-        self.decode = decode
-
-    cdef object read(self, const char* data, Py_ssize_t size):
-        cdef char text[64]
-        cdef int64_t number
-        cdef uint64_t left
-        cdef int32_t scale
-        cdef Py_ssize_t i
-        cdef int at = 64
-        cdef int digits = 0
-        if size < 5 or size > 12:
-            return self.decode(PyBytes_FromStringAndSize(data, size))
-        scale = int_at(data)
-        number = <int8_t> data[4]
-        for i in range(5, size):
-            number = <int64_t> (<uint64_t> number << 8 | <uint8_t> data[i])
-        left = <uint64_t> number if number >= 0 else <uint64_t> 0 - <uint64_t> number
-        if scale < 0 or scale > 24:
-            return self.decode(PyBytes_FromStringAndSize(data, size))
-        while left or digits <= scale:
-            if digits == scale and scale:
-                at -= 1
-                text[at] = c"."
-            at -= 1
-            text[at] = <char> (48 + left % 10)
-            left //= 10
-            digits += 1
-        if number < 0:
-            at -= 1
-            text[at] = c"-"
-        if scale >= significant(number) + 6:
-            return self.decode(PyBytes_FromStringAndSize(data, size))
-        return PyUnicode_DecodeASCII(text + at, 64 - at, NULL)
-
-
-cdef inline int significant(int64_t number) noexcept nogil:
-    """Return how many digits a number has."""
-    cdef uint64_t left = <uint64_t> number if number >= 0 else <uint64_t> 0 - <uint64_t> number
-    cdef int digits = 1
-    while left >= 10:
-        left //= 10
-        digits += 1
-    return digits
-
-
 cdef class UuidText(Decoder):
     cdef object read(self, const char* data, Py_ssize_t size):
         cdef char text[36]
@@ -585,25 +534,27 @@ cdef class Vector(Decoder):
         return found
 
 
-def native_decoder(str form not None, str packed not None, decode):
-    """Return the decoder of a row of the registry: of the form that it names, or else one that calls *decode*."""
-    if form == "number":
-        return Number(packed)
-    if form == "":
-        return Foreign(decode)
-    if form == "decimal text":
-        return DecimalText(decode)
-    if form == "uuid text":
-        return UuidText()
-    return {"ascii": Ascii, "blob": Blob, "boolean": Boolean, "text": Text, "timestamp": Timestamp, "uuid": Uuid}[form]()
+cdef dict _NATIVES = {
+    "ascii": Ascii, "blob": Blob, "boolean": Boolean, "text": Text, "timestamp": Timestamp, "uuid": Uuid,
+}
+
+uuid_text = UuidText()
 
 
-def container_decoder(str form not None, type_, list parts not None, Py_ssize_t width):
-    """Return the decoder of *type_*, whose container has the form, and whose parameters have the decoders *parts*.
+def native_decoder(leaf):
+    """Return the decoder of a row of the registry: of the form that it names, or else one that calls its own."""
+    if leaf.compiled == "number":
+        return Number(leaf.packed)
+    return _NATIVES[leaf.compiled]() if leaf.compiled else Foreign(leaf.decode)
+
+
+def container_decoder(row, type_, list parts not None, Py_ssize_t width):
+    """Return the decoder of *type_*, of a container of the registry, whose parameters have the decoders *parts*.
 
     Args:
         width: the size of an element of a vector; 0 if its size precedes each element.
     """
+    cdef str form = row.name
     if form == "list" or form == "set" and not type_.args[0].is_hashable:
         return List(parts[0])
     if form == "log list":
@@ -722,17 +673,17 @@ cdef class ArrowBuilder:
         parts,
         str beyond not None,
         bint loose,
-        Decoder decoder,
+        decoder,
     ):
         cdef Py_ssize_t i
         self.parts = tuple(parts)
-        self.decoder = decoder
+        self.decoder = decoder if decoder is None or isinstance(decoder, Decoder) else Foreign(decoder)
         self.how.form = _FORMS[form]
         self.how.width = width
         self.how.elements = elements
         self.how.beyond = _BEYOND[beyond]
         self.how.loose = loose
-        self.how.shown = <void*> decoder
+        self.how.shown = <void*> self.decoder
         self.how.count = 0
         self.how.children = <Conversion*> PyMem_Malloc(max(len(self.parts), 1) * sizeof(Conversion))
         if self.how.children == NULL:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from .._decoder import compiled
+from .._decoder import twin
 from .._integers import format_int
 from ..errors import ConfigError
 from .cells import collection_cells, sized_cells, vector_cells
@@ -194,21 +194,13 @@ _STRING = Schema("string")
 _DATE = Schema("int32", name="org.apache.kafka.connect.data.Date", version=1)
 _TIMESTAMP = Schema("int64", name="org.apache.kafka.connect.data.Timestamp", version=1)
 
-_fast = compiled("types")
-
-
-def _by_compiled(form: str, decode: Decoder) -> Callable[[Decoder], Decoder]:
-    """Return what has the compiled *form* make values, or *decode*, its twin."""
-    return _by_itself(decode if _fast is None else _fast.native_decoder(form, "", decode))
-
-
 FORMS: dict[str, Form] = {
     **{name: Form(Schema(name)) for name in ("int8", "int16", "int32", "int64", "float32", "float64", "boolean")},
     "string": Form(_STRING),
     "bytes": Form(Schema("bytes")),
-    "decimal": Form(_STRING, _by_compiled("decimal text", _decimal)),
+    "decimal": Form(_STRING, _by_itself(_decimal)),
     "varint": Form(_STRING, _by_value(format_int)),
-    "uuid": Form(_STRING, _by_compiled("uuid text", _uuid)),
+    "uuid": Form(_STRING, _by_itself(twin("types.uuid_text", _uuid))),
     "inet": Form(_STRING, _by_itself(_inet)),
     "duration": Form(_STRING, _by_value(_duration)),
     "time": Form(Schema("int64"), _by_itself(_LONG)),

@@ -13,7 +13,7 @@ from typing import Literal as OneOf
 import attrs
 from cassandra import cqltypes as ct
 
-from .._decoder import compiled
+from .._decoder import twin
 from . import containers as c
 from . import natives as n
 from .cells import sized_of, vector_of
@@ -33,8 +33,6 @@ __all__ = [
     "width_in_vector",
     "with_digits",
 ]
-
-_fast = compiled("types")
 
 _LOG_LIST = "log list"
 
@@ -312,17 +310,21 @@ def decoder_for(type_: Type) -> Decoder:
     Collections, tuples and UDTs are cut here and not by the driver: its containers put sets in another order, refuse
     some elements, and depend on the classes that the application registered for UDTs.
     """
-    return cast("Decoder", _made(type_, "decode")) if _fast is None else _compiled_decoder(_fast, type_)
+    return _decoder(type_, *_DECODERS)
 
 
-def _compiled_decoder(fast: Any, type_: Type) -> Decoder:
+_DECODERS = (
+    twin("types.native_decoder", lambda leaf: leaf.decode),
+    twin("types.container_decoder", lambda row, type_, parts, _: row.decode(type_, parts)),
+)
+
+
+def _decoder(type_: Type, of_native: Callable[[Native], Decoder], of_container: Callable[..., Decoder]) -> Decoder:
     row = CONTAINERS.get(type_.kind)
     if row is None:
-        leaf = native(type_)
-        return cast("Decoder", fast.native_decoder(leaf.compiled, leaf.packed, leaf.decode))
-    parts = [_compiled_decoder(fast, part) for part in type_.args]
+        return of_native(native(type_))
     width = width_in_vector(type_.args[0]) if row.name == "vector" else None
-    return cast("Decoder", fast.container_decoder(row.name, type_, parts, width or 0))
+    return of_container(row, type_, [_decoder(part, of_native, of_container) for part in type_.args], width or 0)
 
 
 def encoder_for(type_: Type, *, arrow: bool = False) -> Encoder:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import attrs
 
 from ... import _timeuuid as tu
-from ..._decoder import compiled
+from ..._decoder import twin
 from ...errors import MalformedData
 from ...event import Operation
 from .columns import ColumnChange, column_change, untouched
@@ -227,12 +227,10 @@ class PartsInPython:
         return image
 
 
-_compiled = compiled("cdc.rows")
-
-if TYPE_CHECKING or _compiled is None:
+if TYPE_CHECKING:
     _Parts = PartsInPython
 else:
-    _Parts = _compiled.ChangeParts
+    _Parts = twin("cdc.rows.ChangeParts", PartsInPython)
 
 
 class Change(_Parts):

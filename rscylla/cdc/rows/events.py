@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import attrs
 
 from ... import _timeuuid as tu
-from ..._decoder import compiled
+from ..._decoder import twin
 from ...errors import EventTypeError, is_resumable
 from ...event import GRID_US, Event, Operation
 from ...types import dumps, dumps_key
@@ -222,9 +222,7 @@ class _LateChangeEvent(ChangeEvent):
     late = True
 
 
-_compiled = compiled("cdc.rows")
-if _compiled is not None:
-    ChangeEvent.register(_compiled.ChangeEvent)  # the events of windows whose pages have the same columns
+ChangeEvent.register(twin("cdc.rows.ChangeEvent", ChangeEvent))  # the events of pages with the same columns
 
 
 class Events(Protocol):

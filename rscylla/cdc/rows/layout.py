@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from ..._decoder import compiled
+from ..._decoder import twin
 from ..._timeuuid import ticks_of, ticks_to_us
 from ...driver import Column, Page
 from ...errors import MalformedData, MetadataError
@@ -20,7 +20,7 @@ __all__ = ["Cells", "ColumnKind", "Layout", "Layouts", "ValueColumn", "larger", 
 
 Cells = tuple[bytes | None, ...]
 
-_compiled = compiled("cdc.rows")
+_plan_of: Callable[[Any], Any] = twin("cdc.rows.Plan", lambda _: None)
 
 ColumnKind = Literal["value", "list", "set", "map", "udt"]
 """How a column can be written: a "value" as a whole; the others, which are not frozen, also part by part."""
@@ -90,7 +90,7 @@ class Layout:
 
     @plan.default
     def _plan(self) -> Any:
-        return None if _compiled is None else _compiled.Plan(self)
+        return _plan_of(self)
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], table: LoggedTable, former: Iterable[LoggedTable] = ()) -> Layout:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from ..._decoder import compiled
+from ..._decoder import twin
 from ..._timeuuid import FLIP_SIGNS
 from ..._tokens import slice_at
 from ...driver import Page, hash_of_key
@@ -16,10 +16,8 @@ from .layout import Cells, Layout, moved, united
 
 __all__ = ["LogRows", "leave_out_lost_keys", "new_rows", "routing_key", "token_of_key"]
 
-_compiled = compiled("cdc.rows")
-
 # The compiled rows hash keys without a call if they are given this function.
-token_of_key: Callable[[bytes], int] = hash_of_key if _compiled is None else _compiled.token_of_key
+token_of_key = twin("cdc.rows.token_of_key", hash_of_key)
 
 _NO_VERSION = bytes(b & 0x0F for b in range(256))
 
@@ -212,9 +210,8 @@ def routing_key(key: Iterable[bytes | None]) -> bytes:
     return b"".join(len(cell).to_bytes(2, "big") + cell + b"\x00" for cell in cells)
 
 
-def new_rows() -> LogRows:
-    """Return the container for the rows of a window, empty: of the decoder that runs."""
-    return LogRows() if _compiled is None else cast("LogRows", _compiled.LogRows())
+new_rows = twin("cdc.rows.LogRows", LogRows)
+"""Returns the container for the rows of a window, empty: of the decoder that runs."""
 
 
 def leave_out_lost_keys(rows: LogRows, table: LoggedTable, start_us: int, after: bytes) -> bool:

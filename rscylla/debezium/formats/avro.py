@@ -12,7 +12,7 @@ from typing import IO, Any, Final, cast
 
 import attrs
 
-from ..._decoder import compiled
+from ..._decoder import twin
 from ...errors import ConfigError
 from ...types import Schema
 from .json import Form
@@ -126,28 +126,16 @@ def _check(name: str, what: str, kind: str) -> None:
         )
 
 
-_fast = compiled("debezium")
-
-
-def payload_encoder(schema: Schema, head: bytes = b"") -> Callable[[Any], bytes]:
-    """Return the function that makes the Avro of values of *schema*, after *head*, by its own Avro schema.
-
-    It takes values as emitters make them, and does not check that they are of the schema, as ``avro_encoder`` does.
-    """
-    if _fast is not None:
-        return cast("Callable[[Any], bytes]", _fast.Payload(head, _compiled(_fast, schema), b""))
+def _by_fastavro(schema: Schema, head: bytes = b"") -> Callable[[Any], bytes]:
     encode = avro_encoder(avro_schema(schema))
     return lambda value: head + encode(value)
 
 
-def _compiled(fast: Any, schema: Schema) -> Any:
-    if schema.type == "struct":
-        made = fast.AvroStruct([(f.name, _compiled(fast, f.schema)) for f in schema.fields])
-    elif schema.items is not None:
-        made = fast.AvroArray(_compiled(fast, schema.items))
-    else:
-        made = getattr(fast, _ENCODERS[_TYPES[schema.type]])()
-    return fast.AvroOptional(made, schema.default is None) if schema.optional else made
+payload_encoder = twin("debezium.avro_payload", _by_fastavro)
+"""Returns the function that makes the Avro of values of a schema, after a head, by its own Avro schema.
+
+It takes values as emitters make them, and does not check that they are of the schema, as ``avro_encoder`` does.
+"""
 
 
 def _struct(schema: Schema) -> tuple[bytes, bytes, list[bytes], bytes]:
@@ -158,18 +146,8 @@ def _struct(schema: Schema) -> tuple[bytes, bytes, list[bytes], bytes]:
     return null, struct, leads, b""
 
 
-FORM: Final = Form(lambda schema: _compiled(_fast, schema), _struct)
+FORM: Final = Form(lambda fast, schema: fast.avro_encoder(schema), _struct)
 """Avro."""
-
-_ENCODERS: Final = {
-    "int": "AvroInteger",
-    "long": "AvroInteger",
-    "float": "AvroFloat",
-    "double": "AvroDouble",
-    "boolean": "AvroBoolean",
-    "string": "AvroText",
-    "bytes": "AvroBytes",
-}
 
 
 def avro_encoder(text: str) -> Callable[[Any], bytes]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from ..._decoder import compiled
 from ...types import Schema
 from ..java import double_text, float_text
 from ..record import Record
@@ -69,17 +68,15 @@ class JsonConverter:
 
 _SCHEMAS_KEPT = 1024
 
-_fast = compiled("debezium")
-
 
 class Form(NamedTuple):
     """How values become bytes in compiled code.
 
-    ``encoder``: returns the compiled encoder of a schema. ``struct``: returns what stands for null instead of a struct,
-    what opens it, what precedes each field, and what closes it.
+    ``encoder``: returns the compiled encoder of a schema, given the compiled module. ``struct``: returns what stands
+    for null instead of a struct, what opens it, what precedes each field, and what closes it.
     """
 
-    encoder: Callable[[Schema], Any]
+    encoder: Callable[[Any, Schema], Any]
     struct: Callable[[Schema], tuple[bytes, bytes, list[bytes], bytes]]
 
 
@@ -93,23 +90,14 @@ class Framed(NamedTuple):
 
 def payload_encoder(schema: Schema, head: bytes = b"", tail: bytes = b"") -> Callable[[Any], bytes]:
     """Return the function that makes the JSON of values of *schema*, between *head* and *tail*."""
-    if _fast is not None:
-        return cast("Callable[[Any], bytes]", _fast.Payload(head, _compiled(_fast, schema), tail))
     encode = _encoder_of(schema)
     return lambda value: b"%b%b%b" % (head, str(encode(value)).encode(), tail)
 
 
 def _compiled(fast: Any, schema: Schema) -> Any:
     """Return the compiled twin of ``_encoder_of(schema)``."""
-    if schema.type == "struct":
-        fields = zip(schema.fields, _leads(schema), strict=True)
-        return fast.JsonStruct([(f.name, lead, _compiled(fast, f.schema)) for f, lead in fields])
-    if schema.items is not None:
-        return fast.JsonArray(_compiled(fast, schema.items))
     if schema.type.startswith("int"):
         return fast.JsonInteger()
-    if schema.type == "boolean":
-        return fast.JsonBoolean()
     return fast.JsonText(_text) if schema.type == "string" else fast.JsonOther(_encoder_of(schema))
 
 
@@ -117,7 +105,7 @@ def _leads(schema: Schema) -> list[bytes]:
     return [f"{',' * (at > 0)}{_text(f.name)}:".encode() for at, f in enumerate(schema.fields)]
 
 
-FORM = Form(lambda schema: _compiled(_fast, schema), lambda schema: (b"null", b"{", _leads(schema), b"}"))
+FORM = Form(_compiled, lambda schema: (b"null", b"{", _leads(schema), b"}"))
 """JSON."""
 
 

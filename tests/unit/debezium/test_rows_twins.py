@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import pytest
@@ -19,9 +18,7 @@ from rscylla.types import connect
 compiled = pytest.importorskip("rscylla.debezium.compiled")
 types = pytest.importorskip("rscylla.types.compiled")
 
-INTEGER = struct.Struct(">i").pack
-DECIMAL = types.native_decoder("decimal text", "", connect._decimal)
-UUID = types.native_decoder("uuid text", "", connect._uuid)
+UUID = types.uuid_text
 
 
 def outcome(work: Any, *args: Any) -> Any:
@@ -30,24 +27,6 @@ def outcome(work: Any, *args: Any) -> Any:
         return work(*args)
     except ValueError as e:
         return str(e)
-
-
-@given(st.integers(-3, 40) | st.integers(-(2**31), 2**31 - 1), st.binary(max_size=12))
-@example(0, b"\x00")
-@example(5, b"\xff")
-@example(6, b"\x01")
-@example(7, b"\x01")
-@example(24, b"\x7f" + b"\xff" * 7)
-@example(0, b"\x80" + b"\x00" * 7)
-@example(18, b"\x80" + b"\x00" * 7)
-def test_decimals(scale: int, number: bytes) -> None:
-    raw = INTEGER(scale) + number
-    assert outcome(DECIMAL, raw) == outcome(connect._decimal, raw)
-
-
-@given(st.binary(max_size=6))
-def test_short_decimals(raw: bytes) -> None:
-    assert outcome(DECIMAL, raw) == outcome(connect._decimal, raw)
 
 
 @given(st.binary(min_size=16, max_size=16) | st.binary(max_size=17))

@@ -32,11 +32,11 @@ MOST_MS = (2**63 - 1) // 1000
 @pytest.fixture(scope="module", autouse=True, params=["compiled", "pure"])
 def _twin(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run each test on the compiled builders and on those in Python."""
-    if request.param == "compiled" and arrow._fast is None:
+    if request.param == "compiled" and arrow._compiled_builder is None:
         pytest.skip("rscylla was built without a C compiler, or RSCYLLA_PURE is set")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "pure":
-            patch.setattr(arrow, "_fast", None)
+            patch.setattr(arrow, "_compiled_builder", None)
         yield
 
 

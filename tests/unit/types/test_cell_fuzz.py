@@ -22,7 +22,7 @@ except ImportError:  # without the extra
     arrow = None  # type: ignore[assignment]
 
 from rscylla.types import Type, sample_of
-from rscylla.types.registry import NATIVES, _compiled_decoder, _made
+from rscylla.types.registry import NATIVES, _decoder, _made
 
 SEEDS = int(os.environ.get("RSCYLLA_CELL_SEEDS", "200"))
 
@@ -108,7 +108,7 @@ def arrays(type_: Type, column: list[bytes | None], choice: Any) -> Any:
     from arrays import numbers_for_moments
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow, "_fast", choice)
+        patch.setattr(arrow, "_compiled_builder", choice)
         found = outcome(arrow.builder_for(type_), column)
     if isinstance(found, type):
         return found
@@ -127,7 +127,7 @@ def nonsense(block: int) -> Iterator[tuple[int, Type, list[bytes]]]:
 @pytest.mark.parametrize("block", range(4))
 def test_nonsense_is_refused_or_means_the_same_to_both(block: int) -> None:
     for seed, type_, cells in nonsense(block):
-        compiled, pure = _compiled_decoder(fast, type_), _made(type_, "decode")
+        compiled, pure = _decoder(type_, fast.native_decoder, fast.container_decoder), _made(type_, "decode")
         for raw in cells:
             assert shown(outcome(compiled, raw)) == shown(outcome(pure, raw)), f"seed {seed}: {type_} {raw!r}"
 
@@ -139,4 +139,6 @@ def test_nonsense_is_refused_or_the_same_in_arrow(block: int) -> None:
     for seed, type_, cells in nonsense(block):
         sound = [raw for raw in cells if outcome(_made(type_, "decode"), raw) is not ValueError]
         for column in ([None, *sound], *([raw, None] for raw in cells)):
-            assert arrays(type_, column, fast) == arrays(type_, column, None), f"seed {seed}: {type_} {column!r}"
+            assert arrays(type_, column, fast.ArrowBuilder) == arrays(type_, column, None), (
+                f"seed {seed}: {type_} {column!r}"
+            )

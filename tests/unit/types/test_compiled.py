@@ -18,12 +18,12 @@ from cellbox import INT, any_types, broken, nested
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rscylla.types import Decoder, Type, decoder_for, log_list, registry
-from rscylla.types.registry import _compiled_decoder, _made
+from rscylla.types import Decoder, Type, log_list
+from rscylla.types.registry import _decoder, _made
 
 
 def twins(type_: Type) -> tuple[Decoder, Decoder]:
-    return _compiled_decoder(fast, type_), _made(type_, "decode")
+    return _decoder(type_, fast.native_decoder, fast.container_decoder), _made(type_, "decode")
 
 
 def plain(value: Any) -> Any:
@@ -98,14 +98,6 @@ def test_a_compiled_uuid_is_a_uuid_like_any_other() -> None:
     assert pickle.loads(pickle.dumps(found)) == one
     with pytest.raises(TypeError):
         found.int = 0
-
-
-def test_the_registry_chooses_the_compiled_decoder_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_fast", fast)
-    assert type(decoder_for(Type("int"))).__module__ == fast.__name__
-    assert type(decoder_for(Type("set", (Type("date"),)))).__module__ == fast.__name__
-    monkeypatch.setattr(registry, "_fast", None)
-    assert not type(decoder_for(Type("int"))).__module__.startswith("rscylla.types.compiled")
 
 
 @pytest.mark.parametrize(

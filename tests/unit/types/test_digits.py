@@ -24,11 +24,11 @@ MONEY = {"decimal": Digits(38, 2), "varint": Digits(38, 0)}
 
 @pytest.fixture(scope="module", autouse=True, params=["compiled", "pure"])
 def _twin(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "compiled" and arrow._fast is None:
+    if request.param == "compiled" and arrow._compiled_builder is None:
         pytest.skip("rscylla was built without a C compiler, or RSCYLLA_PURE is set")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "pure":
-            patch.setattr(arrow, "_fast", None)
+            patch.setattr(arrow, "_compiled_builder", None)
         yield
 
 

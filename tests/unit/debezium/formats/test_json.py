@@ -8,12 +8,10 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from connectschemas import tables
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.debezium import Field, JsonConverter, Record, Schema
-from rscylla.debezium.formats import json as json_room
 from rscylla.debezium.java import double_text, float_text, header_text
 
 DATE = Schema("int32", name="org.apache.kafka.connect.data.Date", version=1)
@@ -110,16 +108,6 @@ def test_json_reads_as_the_value(values: tuple[tuple[Any, ...] | None, int | Non
     if row is not None and row["raw"] is not None:
         row["raw"] = b64encode(row["raw"]).decode()
     assert json.loads(found) == {"row": row, "n": values[1]}
-
-
-@given(tables())
-@settings(max_examples=60, deadline=None)
-def test_the_compiled_encoder_makes_the_same_as_its_twin(table: tuple[Schema, list[Any]]) -> None:
-    pytest.importorskip("rscylla.debezium.compiled")
-    schema, values = table
-    fast, twin = json_room.payload_encoder(schema), json_room._encoder_of(schema)
-    for value in values:
-        assert fast(value) == str(twin(value)).encode()
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**63 - 1, -(2**63), 2**63, -(10**30)])
