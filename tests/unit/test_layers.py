@@ -169,7 +169,10 @@ PURE += (
     "rscylla.base.queries",
     "rscylla.base.statements",
     "rscylla.base.targets",
-    *(f"rscylla.debezium.{name}" for name in ("direct", "emitter", "java", "names", "outline", "record", "rows")),
+    *(
+        f"rscylla.debezium.{name}"
+        for name in ("direct", "emitter", "java", "names", "outline", "record", "rows", "shape")
+    ),
     *("rscylla.debezium.settings", "rscylla.debezium.transforms.transforms"),
     *(f"rscylla.debezium.formats.{name}" for name in ("avro", "converters", "json", "jsonschema")),
     *(
