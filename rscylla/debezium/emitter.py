@@ -109,6 +109,12 @@ class _Plan(Shape):
 
     def __init__(self, settings: Settings, layout: Layout) -> None:
         super().__init__(settings, layout.table, layout.keys, layout.values)
+        if self._is_legacy and layout.table.delta == "keys":
+            name = layout.table.full_name
+            raise ConfigError(
+                f"the log of {name} has only keys ('delta': 'keys'), and in the legacy format all columns would look "
+                f"untouched; use cdc.output.format=advanced, or ALTER TABLE {name} WITH cdc = {{'delta': 'full'}}"
+            )
         self._layout = layout
         self._codes = self._codes_of(has_clustering=bool(layout.table.clustering_key))
         self._image = self._legacy_images if self._is_legacy else self._advanced_images

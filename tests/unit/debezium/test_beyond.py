@@ -217,3 +217,13 @@ def test_a_plan_is_made_once_for_a_layout() -> None:
 def test_a_payload_key_does_not_hide_a_field_of_the_envelope() -> None:
     with pytest.raises(ConfigError, match="payload-key-name is 'op'"):
         of_case("placement-payload-key-only", **{"cdc.include.primary-key.payload-key-name": "op"})
+
+
+@pytest.mark.parametrize("images", ["", ", 'preimage': true, 'postimage': true"])
+def test_the_legacy_format_does_not_say_that_columns_are_untouched_where_the_log_has_only_keys(images: str) -> None:
+    schema = f"CREATE TABLE k.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true, 'delta': 'keys'{images}}}"
+    for statement in ("INSERT INTO k.t (pk, v) VALUES (1, 2)", "UPDATE k.t SET v = 3 WHERE pk = 1"):
+        with pytest.raises(ConfigError, match=r"k\.t has only keys .*cdc\.output\.format=advanced, or ALTER"):
+            produced(schema, statement, LEGACY)
+        ((key, value),) = produced(schema, statement, ADVANCED)
+        assert (key["pk"], value["op"]) == (1, statement[0].lower().replace("i", "c"))
