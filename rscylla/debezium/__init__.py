@@ -1,7 +1,8 @@
 """Changes as the records of the Scylla CDC source connector: envelopes, keys, headers, schemas, and transforms.
 
     settings     what decides about records, from the connector's properties
-    emitter      changes to records; shape: their schemas and columns, and rows; rows: cells; outline, direct: what compiled code needs to make bytes at once
+    emitter      changes to records; shape: their schemas, and the records of rows; rows: cells as rows
+    outline      what compiled code needs to make bytes at once; direct: has it do so
     record       what a record is; java: texts as Java makes them; names: those of Avro
     formats/     records to bytes: JSON, Avro, JSON Schema, and the registry of their schemas
     transforms/  the connector's two transforms, Debezium's under them, and chains of them
