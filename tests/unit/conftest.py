@@ -1,4 +1,4 @@
-"""What all tests of the engine share."""
+"""What all unit tests share."""
 
 from __future__ import annotations
 
