@@ -243,14 +243,14 @@ def qualified(keyspace: str, table: str) -> str:
     return f'"{keyspace}"."{table}"'
 
 
-def check_name(what: str, name: str) -> None:
-    """Raise ``ConfigError`` if *name*, which is *what*, cannot be a key of a table."""
+def check_name(what: str, name: str, *, least: int = 1, most: int = 65_535) -> None:
+    """Raise ``ConfigError`` if *name*, which is *what*, cannot be a key of a table, or text of so many bytes."""
     try:
-        size = len(name.encode()) if isinstance(name, str) else 0
+        size = len(name.encode()) if isinstance(name, str) else -1
     except UnicodeEncodeError:  # half of a pair of surrogates
-        size = 0
-    if not 0 < size <= 65_535:
-        raise ConfigError(f"{what} must be text of 1 to 65535 bytes")
+        size = -1
+    if not least <= size <= most:
+        raise ConfigError(f"{what} must be text of {least} to {most} bytes")
 
 
 class InTable:

@@ -81,7 +81,7 @@ class LetterKey:
     def mark(self) -> bytes:
         """The element for this letter in the set of dead letters; short, because queries read the whole set."""
         # 96 bits make a collision between two letters of one day practically impossible.
-        return hashlib.blake2b(self.event_id.encode(), digest_size=12).digest()
+        return hashlib.blake2b(self.event_id.encode(errors="surrogatepass"), digest_size=12).digest()
 
     @property
     def values(self) -> tuple[str, str, int, str]:

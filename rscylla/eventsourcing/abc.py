@@ -210,6 +210,7 @@ class Timer:
 
     def __attrs_post_init__(self) -> None:
         check_name("the id of a timer", self.id)
+        check_name("the data of a timer", self.data, least=0, most=2**31 - 1)
 
 
 class TimerStore(Protocol):

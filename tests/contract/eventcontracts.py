@@ -451,6 +451,9 @@ class TimerStoreContract:
         for wrong in ("", "\ud83d", "x" * 65_536, 1):
             with pytest.raises(ConfigError, match="the id of a timer must be text of 1 to 65535 bytes"):
                 Timer(wrong, self.now())  # type: ignore[arg-type]
+        for wrong in ("\ud83d", 1):
+            with pytest.raises(ConfigError, match="the data of a timer must be text"):
+                Timer("a", self.now(), wrong)  # type: ignore[arg-type]
 
 
 class BuildStoreContract:

@@ -16,8 +16,11 @@ from eventcontracts import (
     TimerStoreContract,
 )
 
+from cursorstore import ScyllaDeadLetters
+from rscylla._letters import DeadLetter
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError
+from rscylla.event import SimpleEvent
 from rscylla.eventsourcing import (
     AggregateID,
     BuildStore,
@@ -35,7 +38,6 @@ from rscylla.eventsourcing import (
     Snapshot,
     SnapshotStore,
     SubjectKeys,
-    Timer,
     TimerStore,
 )
 from rscylla.testing import ManualClock
@@ -100,15 +102,17 @@ class TestScyllaSubjectKeys(OverTCP, SubjectKeysContract):
 @pytest.mark.parametrize(
     "write",
     [
-        lambda session: ScyllaTimers(session, KEYSPACE, create=True).schedule(Timer("a", NOON, "\ud83d")),
         lambda session: ScyllaTimers(session, KEYSPACE, create=True).cancel("\ud83d"),
         lambda session: ScyllaBuilds(session, KEYSPACE, create=True).find_builds("\ud83d"),
         lambda session: ScyllaSubjectKeys(session, KEYSPACE, create=True).make_key("\ud83d"),
         lambda session: ScyllaSnapshotStore(session, KEYSPACE, create=True).put_snapshot(
             Snapshot(AggregateID("order", "1"), 1, 1, "\ud83d")
         ),
+        lambda session: ScyllaDeadLetters(session, KEYSPACE, create=True).put(
+            DeadLetter.of("billing", SimpleEvent("\ud83d", 2, "", NOON), ValueError(), attempts=1, failed_at=NOON)
+        ),
     ],
-    ids=["timer", "timer id", "projection", "subject", "snapshot"],
+    ids=["timer", "projection", "subject", "snapshot", "letter"],
 )
 def test_no_table_takes_half_of_a_pair_of_surrogates(sessions: Iterator[Any], write: Callable[[Any], object]) -> None:
     with pytest.raises(ConfigError, match="takes no text with half of a pair of surrogates; pass valid text"):

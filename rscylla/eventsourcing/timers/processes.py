@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from cursorstore.table import check_name
+
 from ...abc import Consumer as ConsumerLike
 from ...abc import Run
 from ...errors import ConfigError
@@ -111,8 +113,7 @@ class Processes:
         *,
         refused: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
-        if not isinstance(manager.name, str) or not manager.name:
-            raise ConfigError("a process manager needs a name, which must never change")
+        check_name("the name of a process manager, which must never change,", manager.name)
         self._manager = manager
         self._send = send
         self._timers = timers
