@@ -6,7 +6,8 @@
     codec/        values as JSON, proven to come back as they are, and sealed on the way
     aggregate     deciders: commands to events, events to states
     commands      ``CommandHandler``: load, decide, append, and again on conflict
-    store/        events, snapshots, and keys: in tables, or in memory
+    store/        events, snapshots, and keys: in tables
+    memory        all that is kept, in memory, for tests
     shredding     personal data that can be forgotten
     reading       changes of the event table, read as events
     projections/  ``Projector``: views that follow the log, and are rebuilt while live
@@ -41,16 +42,16 @@ from .aggregate import Aggregate
 from .codec import json_converter
 from .commands import CommandHandler, Handled, Loaded, event_id_of
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
+from .memory import MemoryBuilds, MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys, MemoryTimers
 from .messages import EventMessages, parking_messages
-from .projections.builds import MemoryBuilds, ScyllaBuilds, build_schema_cql
+from .projections.builds import ScyllaBuilds, build_schema_cql
 from .projections.projections import Projector
 from .reading import aggregate_of, parking_key, record_of
 from .shredding import FORGOTTEN, PersonalData, personal, subject
-from .store.memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
 from .store.schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
 from .store.store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
 from .timers.processes import Action, CancelTimer, Processes, ProcessManager, Send, Sender, SetTimer
-from .timers.stores import MemoryTimers, ScyllaTimers, timer_schema_cql
+from .timers.stores import ScyllaTimers, timer_schema_cql
 from .timers.timers import firing_id, timer_of, timer_spec
 from .types import EventTypes, Upcaster
 

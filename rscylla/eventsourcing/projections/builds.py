@@ -1,18 +1,15 @@
-"""Where the builds of projections are kept: in a table, or in memory for tests. Every write is conditional."""
+"""Where the builds of projections are kept: in a table. Every write is conditional."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
-
-import attrs
 
 from cursorstore.table import InTable, StoreTable, TableKind, values_of
 
 from ..abc import Built
 
-__all__ = ["DEFAULT_BUILD_TABLE", "MemoryBuilds", "ScyllaBuilds", "build_schema_cql"]
+__all__ = ["DEFAULT_BUILD_TABLE", "ScyllaBuilds", "build_schema_cql"]
 
 DEFAULT_BUILD_TABLE: Final = "rscylla_projections"
 
@@ -117,62 +114,3 @@ class ScyllaBuilds(InTable):
                 active, building, retired, last, rest = values_of(row)
                 return Built(active or 0, building or 0, retired or 0, last or 0, dict(rest or {}))
         return None
-
-
-class MemoryBuilds:
-    """Builds in memory, for tests. Implements ``BuildStore``. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: dict[str, Built] = {}
-
-    def find_builds(self, projection: str) -> Built:
-        with self._lock:
-            return self._found.setdefault(projection, Built(building=1, last=1))
-
-    def begin_build(self, projection: str, build: int) -> bool:
-        return self._change(
-            projection,
-            lambda now: not now.building and not now.retired and now.last < build,
-            lambda now: attrs.evolve(now, building=build, last=build, rest={}),
-            lambda now: now.building == build,
-        )
-
-    def scanned(self, projection: str, build: int, lane: str, rest: int) -> bool:
-        return self._change(
-            projection,
-            lambda now: now.building == build,
-            lambda now: attrs.evolve(now, rest={**now.rest, lane: rest}),
-        )
-
-    def activate(self, projection: str, build: int) -> bool:
-        return self._change(
-            projection,
-            lambda now: now.building == build,
-            lambda now: Built(build, 0, now.active, now.last),
-            lambda now: now.active == build,
-        )
-
-    def dropped(self, projection: str, build: int) -> bool:
-        def drop(now: Built) -> Built:
-            if now.retired == build:
-                return attrs.evolve(now, retired=0)
-            return attrs.evolve(now, building=0, rest={})
-
-        return self._change(
-            projection, lambda now: build in (now.retired, now.building), drop, lambda now: now.active != build
-        )
-
-    def _change(
-        self,
-        projection: str,
-        allowed: Callable[[Built], bool],
-        change: Callable[[Built], Built],
-        done: Callable[[Built], bool] = lambda now: False,
-    ) -> bool:
-        with self._lock:
-            now = self._found.setdefault(projection, Built(building=1, last=1))
-            if allowed(now):
-                self._found[projection] = change(now)
-                return True
-            return done(now)

@@ -1,1 +1,1 @@
-"""Stores of events, snapshots and keys: in ScyllaDB, and in memory."""
+"""Stores of events, snapshots and keys: in ScyllaDB."""

@@ -1,4 +1,4 @@
-"""Where timers are kept until they have fired: in tables, or in memory for tests.
+"""Where timers are kept until they have fired: in two tables.
 
 A timer is a row of ``rscylla_timers``, all writes to which are conditional: it is scheduled, cancelled, claimed, and
 marked as fired in one step each. To find the timers that are due, there is a second table, with a partition for each
@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
@@ -23,7 +23,7 @@ from ...errors import ConfigError
 from ..abc import Timer
 from .firsthint import FirstHint, Position
 
-__all__ = ["DEFAULT_TIMER_TABLE", "MemoryTimers", "ScyllaTimers", "timer_schema_cql"]
+__all__ = ["DEFAULT_TIMER_TABLE", "ScyllaTimers", "timer_schema_cql"]
 
 DEFAULT_TIMER_TABLE: Final = "rscylla_timers"
 
@@ -282,66 +282,3 @@ class _Sweep:
     proposal: Position | None
     buckets: deque[int]
     oldest: int | None = None
-
-
-@attrs.define
-class _Kept:
-    timer: Timer
-    state: Literal["waiting", "fired", "cancelled"] = "waiting"
-    owner: str = ""
-    until: float = 0.0
-
-
-class MemoryTimers:
-    """Timers that live as long as this object, for tests. Implements ``TimerStore``. Thread-safe.
-
-    Timers that were fired or cancelled are remembered for good.
-    """
-
-    def __init__(self, *, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._timers: dict[str, _Kept] = {}
-
-    def schedule(self, timer: Timer) -> bool:
-        with self._lock:
-            kept = self._timers.setdefault(timer.id, _Kept(timer))
-            return kept.state == WAITING and kept.timer == timer
-
-    def cancel(self, timer_id: str) -> bool:
-        with self._lock:
-            kept = self._timers.get(timer_id)
-            if kept is None or kept.state == FIRED or (kept.state == WAITING and self._claimed(kept)):
-                return False
-            kept.state = "cancelled"
-            return True
-
-    def due(self, now: datetime, limit: int) -> Sequence[Timer]:
-        with self._lock:
-            waiting = [k.timer for k in self._timers.values() if k.state == WAITING and k.timer.due <= now]
-        return sorted(waiting, key=lambda timer: timer.due)[:limit]
-
-    def claim(self, timer: Timer, owner: str, duration: timedelta) -> bool:
-        with self._lock:
-            kept = self._timers.get(timer.id)
-            if kept is None or kept.state != WAITING or kept.timer.due != timer.due:
-                return False
-            if self._claimed(kept) and kept.owner != owner:
-                return False
-            kept.owner, kept.until = owner, self._clock.monotonic() + duration.total_seconds()
-            return True
-
-    def finish(self, timer: Timer) -> None:
-        with self._lock:
-            kept = self._timers.get(timer.id)
-            if kept is not None and kept.state == WAITING:
-                kept.state = "fired"
-
-    def waiting(self) -> list[Timer]:
-        """Return the timers that are neither fired nor cancelled, by time."""
-        with self._lock:
-            found = [kept.timer for kept in self._timers.values() if kept.state == WAITING]
-        return sorted(found, key=lambda timer: timer.due)
-
-    def _claimed(self, kept: _Kept) -> bool:
-        return bool(kept.owner) and self._clock.monotonic() < kept.until
