@@ -9,7 +9,7 @@ from .._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from ..event import ChangeLike
 from ._batches import BatchProgress
 from ._consumers import (
-    BulkConsumer,
+    ChunkConsumer,
     Committing,
     Consumer,
     Fate,
@@ -18,8 +18,6 @@ from ._consumers import (
     Run,
     RunAware,
     Stopper,
-    WindowConsumer,
-    bulk_of,
 )
 from ._cursors import (
     BufferingCursorStore,
@@ -41,23 +39,24 @@ from ._deadletters import DeadLetterAdmin, DeadLetters
 from ._leases import Fence, Fencing, Lease, Membership
 from ._publishing import JointPublisher, Message, Participant, PublishDone, Publisher
 from ._streams import (
-    BulkStreamClient,
-    IterableStreamClient,
+    Chunk,
+    ChunkClient,
+    EventTuple,
     StreamClient,
     StreamFunc,
     StreamStatus,
     Window,
-    WindowedStreamClient,
-    receiver_of,
+    taker_of,
 )
 
 __all__ = [
     "NOBODY",
     "BatchProgress",
     "BufferingCursorStore",
-    "BulkConsumer",
-    "BulkStreamClient",
     "ChangeLike",
+    "Chunk",
+    "ChunkClient",
+    "ChunkConsumer",
     "CoalescingCursorStore",
     "Committing",
     "Consumer",
@@ -66,6 +65,7 @@ __all__ = [
     "CursorStore",
     "DeadLetterAdmin",
     "DeadLetters",
+    "EventTuple",
     "Fate",
     "Fence",
     "FencedCursorStore",
@@ -74,7 +74,6 @@ __all__ = [
     "GroupMember",
     "GroupSlice",
     "GroupView",
-    "IterableStreamClient",
     "JointPublisher",
     "LastEvent",
     "LazyCursorStore",
@@ -93,13 +92,10 @@ __all__ = [
     "StreamFunc",
     "StreamStatus",
     "Window",
-    "WindowConsumer",
-    "WindowedStreamClient",
-    "bulk_of",
     "fence_name",
     "flush_cursor",
     "last_event_of",
-    "receiver_of",
     "saver_of",
+    "taker_of",
     "unsaved_s",
 ]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ..clock import Clock, Stop
 from ..event import Event
-from ._optional import overriding
-from ._streams import BulkStreamClient, StreamClient, Window
 
 __all__ = [
-    "BulkConsumer",
+    "ChunkConsumer",
     "Committing",
     "Consumer",
     "Fate",
@@ -21,8 +19,6 @@ __all__ = [
     "Run",
     "RunAware",
     "Stopper",
-    "WindowConsumer",
-    "bulk_of",
 ]
 
 
@@ -114,38 +110,22 @@ class Consumer(Protocol):
         """Handle one event. Called by one thread, in order. An error ends *run*; the event is delivered again."""
 
 
-class BulkConsumer(Protocol):
-    """A ``Committing`` consumer to which several events can be passed at once, instead of one by one to ``consume``."""
-
-    def room(self) -> int:
-        """Return how many events may be passed next, at least one; 0 if they must be passed one by one.
-
-        Called by the thread of the run before each call of ``consume_many``. Once it is 0, it stays 0 for the run.
-        """
-
-    def consume_many(self, events: Sequence[Event], run: Run, /) -> None:
-        """Do as ``consume`` for each of *events*, of which there are no more than ``room`` returned."""
-
-
 @runtime_checkable
-class WindowConsumer(Protocol):
-    """A ``Consumer`` that handles whole windows. Must be idempotent."""
+class ChunkConsumer(Protocol):
+    """A ``Consumer`` to which several events can be passed at once. Must be idempotent."""
 
-    def consume_window(self, window: Window, run: Run, /) -> None:
-        """Handle the events of one window; called instead of ``consume``, by one thread, in order.
+    def room(self) -> int | None:
+        """Return how many events may be passed next at most; None: whole chunks; 0: all one by one, to ``consume``.
 
-        The cursor after the window is saved when this returns. An error ends *run*, and the window is delivered again.
+        Called by the thread of the run before each call of ``consume_chunk``, and returns 0 for a whole run or never.
         """
 
+    def consume_chunk(self, events: Any, run: Run, /) -> None:
+        """Handle *events*, at least one, in order: a list, or the whole ``Chunk`` as the stream returned it.
 
-def bulk_of(client: StreamClient, consumer: Consumer) -> tuple[BulkStreamClient, BulkConsumer] | None:
-    """Return both if several events can be passed from one to the other at once; otherwise None.
-
-    A ``recv`` or ``consume`` that a subclass or an object overrides is not bypassed.
-    """
-    if not (overriding(client, "recv_many", "recv") and overriding(consumer, "consume_many", "consume")):
-        return None
-    return cast("BulkStreamClient", client), cast("BulkConsumer", consumer)
+        Unless the consumer is ``Committing``, the cursor after them is saved when this returns. An error ends *run*,
+        and all of them are delivered again.
+        """
 
 
 @runtime_checkable

@@ -1,26 +1,27 @@
-"""Streams, and what consumers of them may offer to get their events faster."""
+"""Streams, and what they return: chunks of events, or single ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
 
 from ..clock import Stop
+from ..errors import RscyllaError
 from ..event import Event, Progress
 from ..options import StreamOption
-from ._optional import overriding
 
 __all__ = [
-    "BulkStreamClient",
-    "IterableStreamClient",
+    "Chunk",
+    "ChunkClient",
+    "EventTuple",
     "StreamClient",
     "StreamFunc",
     "StreamStatus",
     "Window",
-    "WindowedStreamClient",
-    "receiver_of",
+    "taker_of",
 ]
 
 
@@ -43,40 +44,27 @@ class StreamClient(Protocol):
         """Release threads and queries. Called once at the end of each run, also after an error; safe to repeat."""
 
 
-@runtime_checkable
-class IterableStreamClient(StreamClient, Protocol):
-    """A ``StreamClient`` that can also be iterated over, which costs less than a call for each event."""
+class Chunk(Protocol):
+    """Events that come together, in order: at least one. Used by one thread at a time.
 
-    def __iter__(self) -> Iterator[Event | Progress]:
-        """Return an iterator over what ``recv`` would return, which raises what ``recv`` would raise and never ends.
-
-        Called at most once at the start of each run, which then does not call ``recv``. Used by the thread that would
-        call it.
-        """
-
-
-class BulkStreamClient(StreamClient, Protocol):
-    """A ``StreamClient`` that also returns several events at once, as far as they are there."""
-
-    def recv_many(self, limit: int, /) -> Sequence[Event] | Progress:
-        """Return at least one event and at most *limit*, or a ``Progress``: what so many calls of ``recv`` return.
-
-        Raises what ``recv`` would raise, and waits only where the first of those calls would.
-        """
-
-
-class Window(Protocol):
-    """The events of one window of a stream, in order: at least one. Used by one thread at a time.
-
-    Their number is limited by the ``Limits`` of the stream. Parts of an event are decoded when they are read.
+    Events are made as they are taken, so an iteration returns each once, and a second one continues where the first
+    ended.
     """
 
     @property
     def cursor(self) -> str:
-        """The cursor that continues right after the window."""
+        """The cursor that continues right after the last event."""
+
+    def __iter__(self) -> Iterator[Event]: ...
+
+
+class Window(Chunk, Protocol):
+    """A ``Chunk`` of a CDC log: the events of one window. After ``len`` or an index, it can be iterated over again.
+
+    Their number is limited by the ``Limits`` of the stream. Parts of an event are decoded when they are read.
+    """
 
     def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Event]: ...
     def __getitem__(self, index: int, /) -> Event: ...
 
     def to_arrow(self, mode: Literal["changes", "log", "events"] = "changes") -> Any:
@@ -88,25 +76,43 @@ class Window(Protocol):
 
 
 @runtime_checkable
-class WindowedStreamClient(StreamClient, Protocol):
-    """A ``StreamClient`` that also returns whole windows."""
+class ChunkClient(Protocol):
+    """A ``StreamClient`` that returns chunks, which costs less than a call for each event."""
 
-    def recv_window(self) -> Window | Progress:
-        """Return the events up to the end of the next window that has any, or a ``Progress``.
+    def take(self) -> Chunk | Progress:
+        """Return the next events, as many as there are, or a ``Progress``. Raises what ``recv`` raises.
 
-        Called instead of ``recv`` for consumers of windows, and raises the same. The next call means that the consumer
-        is done with the window, and that its cursor was saved.
+        A run calls it instead of ``recv``, when it is done with all events of the last chunk.
         """
 
+    def status(self) -> StreamStatus: ...
+    def close(self) -> None: ...
 
-def receiver_of(client: StreamClient) -> Callable[[], Event | Progress]:
-    """Return the function that returns the next item of *client*: of its iterator if it has one, else ``recv``.
 
-    A ``recv`` that a subclass or an object overrides is not bypassed.
-    """
-    if overriding(client, "__iter__", "recv"):
-        return iter(cast("IterableStreamClient", client)).__next__
-    return client.recv
+def taker_of(client: StreamClient | ChunkClient) -> Callable[[], Chunk | Progress]:
+    """Return the method ``take`` of *client*, or a function that returns what its ``recv`` returns as chunks."""
+    return client.take if isinstance(client, ChunkClient) else partial(_taken, client)
+
+
+def _taken(client: StreamClient) -> Chunk | Progress:
+    item: object = client.recv()
+    if isinstance(item, Progress):
+        return item
+    if not isinstance(item, Event):
+        raise RscyllaError(
+            f"the stream returned {type(item).__name__}; recv must return an Event, a Progress, or raise"
+        )
+    return EventTuple((item,))
+
+
+class EventTuple(tuple[Event, ...]):
+    """A ``Chunk`` of events that are there; not empty."""
+
+    __slots__ = ()
+
+    @property
+    def cursor(self) -> str:
+        return self[-1].id
 
 
 @attrs.frozen
@@ -139,7 +145,7 @@ class StreamFunc(Protocol):
     of n of the keys, its attribute ``key_slice`` is ``(m, n)``.
     """
 
-    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient | ChunkClient:
         """Open a stream that continues right after the cursor *after*; "" starts at the oldest event.
 
         Called once at the start of each run. *stop* ends blocking calls of the client with ``Stopped``.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -19,9 +19,11 @@ from ..event import Progress
 from .log import Source
 from .read import Reader, Step, StreamSettings
 from .rows import NO_EVENTS, ChangeEvent, Counters
-from .window import EventWindow
+from .window import EventChunk
 
 __all__ = ["Client", "Direct", "Feed", "ReadAhead"]
+
+T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 5.0
 """How long ``close`` waits for the thread: a query in progress cannot be cancelled, only answered or timed out."""
@@ -70,11 +72,11 @@ class Feed(Protocol):
 
 
 class Client:
-    """An open stream of a CDC log; see ``rscylla.abc.StreamClient``. ``recv`` is for one thread, ``close`` for any.
+    """An open stream of a CDC log; see ``rscylla.abc.ChunkClient``. ``take`` is for one thread, ``close`` for any.
 
     Args:
         stop: ends reading; set by ``close`` and when the client is dropped without it.
-        first: returned by ``recv`` before anything is read.
+        first: returned before anything is read.
     """
 
     def __init__(self, feed: Feed, settings: StreamSettings, stop: Stop, first: Step) -> None:
@@ -84,7 +86,6 @@ class Client:
         self._progress_every_s = settings.progress_every.total_seconds()
         self._step = first
         self._finished = first.done
-        self._windowed = False  # whether the events of this step were returned as a window
         self._reported = None if first.must_save else first.done
         self._reported_at = clock.monotonic()
         self._error: BaseException | None = None
@@ -108,85 +109,36 @@ class Client:
             cdc_enabled=feed.source.table.enabled,
         )
 
+    def take(self) -> EventChunk | Progress:
+        """Return the events of the next window, or the rest of this one, or a ``Progress`` with a cursor to save."""
+        return self._next(EventChunk)
+
     def recv(self) -> ChangeEvent | Progress:
-        """Return the next event, or a ``Progress`` with a cursor to save; see ``StreamClient.recv``."""
-        while True:
-            try:
-                for event in self._step.events:
-                    return event
-            except BaseException as e:
-                self._break(e)
-                raise
-            progress = self._turn()
-            if progress is not None:
-                return progress
+        """Return the next event, or a ``Progress``; see ``StreamClient.recv``. May be mixed with ``take``."""
+        return self._next(lambda event, _step, _after: event)
 
     def __iter__(self) -> Iterator[ChangeEvent | Progress]:
-        """Return an iterator over what ``recv`` returns; see ``IterableStreamClient``. The two may be mixed."""
+        """Return an iterator over what ``recv`` returns, which raises what ``recv`` raises. The two may be mixed."""
         # A call or a generator for each event would cost as much as to make it.
-        return chain.from_iterable(self._runs())
+        return chain.from_iterable(map(_items_of, iter(self.take, None)))
 
-    def _runs(self) -> Iterator[Iterable[ChangeEvent | Progress]]:
-        """Yield the events of each step, and what comes between."""
-        while True:
-            events = self._step.events
-            taken = iter(events)
-            yield taken
-            # Not at their end if ``recv`` has gone on to the next step. If one could not be created, ``iter`` raises
-            # its error again; an interrupt may also have ended the iterator before the events.
-            if self._step.events is not events or iter(events) is not taken:
-                continue
-            progress = self._turn()
-            if progress is not None:
-                yield (progress,)
-
-    def recv_many(self, limit: int) -> list[ChangeEvent] | Progress:
-        """Return up to *limit* events of a step, or a ``Progress``; see ``BulkStreamClient``."""
-        while True:
-            try:
-                events = list(islice(self._step.events, limit))
-            except BaseException as e:
-                self._break(e)
-                raise
-            if events:
-                return events
-            progress = self._turn()
-            if progress is not None:
-                return progress
-
-    def recv_window(self) -> EventWindow | Progress:
-        """Return the events of the next window, or of the rest of this one; see ``WindowedStreamClient``."""
+    def _next(self, found: Callable[[ChangeEvent, Step, bytes], T]) -> T | Progress:
+        """Return *found* of the next event, its step, and the position before it, or a ``Progress``."""
         while True:
             step = self._step
             after = step.events.position or step.after
             try:
-                events = list(step.events)
+                for event in step.events:
+                    return found(event, step, after)
             except BaseException as e:
-                self._break(e)
+                # Raised instead of the rest of the events, of which one may be lost; else the step looks finished.
+                self._step = attrs.evolve(step, events=_Broken(e, step.events.position))
                 raise
-            if events:
-                assert step.rows is not None
-                self._step = attrs.evolve(step, events=NO_EVENTS, rows=None)
-                self._windowed = True
-                return EventWindow(events, step.rows, after, step.done.__str__, joined=step.joined)
-            if self._windowed:  # the consumer saved the end of the window
-                self._windowed = False
-                self._reported, self._reported_at = step.done, self._clock.monotonic()
-            progress = self._turn()
+            self._finished = step.done
+            progress = self._progress()
             if progress is not None:
                 return progress
-
-    def _break(self, error: BaseException) -> None:
-        """Raise *error* instead of the rest of the events, of which one may be lost; else the step looks finished."""
-        self._step = attrs.evolve(self._step, events=_Broken(error, self._step.events.position))
-
-    def _turn(self) -> Progress | None:
-        """Return the end of the step, whose events were all taken, as a cursor to save; otherwise, take the next."""
-        self._finished = self._step.done
-        progress = self._progress()
-        if progress is None:
             self._advance()
-        return progress
 
     def _progress(self) -> Progress | None:
         """Return the end of the finished step as a cursor, if it is time to save one."""
@@ -227,6 +179,10 @@ class Client:
         """Stop reading and wait for the thread, but only briefly for a node that hangs. Safe to repeat."""
         self._stop.set()
         self._feed.close()
+
+
+def _items_of(taken: Any) -> Iterable[ChangeEvent | Progress]:
+    return (taken,) if isinstance(taken, Progress) else taken
 
 
 def _us_of(position: bytes) -> int:

@@ -1,51 +1,53 @@
-"""A whole window for a consumer: its events, and the same rows as columns."""
+"""The events of a window for a consumer, and the same rows as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal, overload
 
 from ..errors import ConfigError
-from .rows import ChangeEvent, LogRows
+from .read import Step
+from .rows import ChangeEvent
 
-__all__ = ["EventWindow"]
+__all__ = ["EventChunk"]
 
 
-class EventWindow(Sequence[ChangeEvent]):
-    """The events of a window; see ``rscylla.abc.Window``.
+class EventChunk(Sequence[ChangeEvent]):
+    """The events of a window that are left; see ``rscylla.abc.Window``.
 
     Args:
-        rows: sorted, with whole records: those of *events*, and possibly some before them.
-        after: the position after which the window begins.
-        joined: an event is a change; otherwise, a row.
-        cursor: returns the cursor after the window.
+        first: the first of them; *step* has the others.
+        after: the position after which they begin.
     """
 
-    def __init__(
-        self, events: list[ChangeEvent], rows: LogRows, after: bytes, cursor: Callable[[], str], *, joined: bool
-    ) -> None:
-        self._events = events
-        self._rows = rows
+    def __init__(self, first: ChangeEvent, step: Step, after: bytes) -> None:
+        self._first = first
+        self._step = step
         self._after = after
-        self._joined = joined
-        self._cursor = cursor
+        self._events: Iterator[ChangeEvent] | list[ChangeEvent] = chain((first,), step.events)
 
     @property
     def cursor(self) -> str:
-        return self._cursor()
-
-    def __len__(self) -> int:
-        return len(self._events)
+        return str(self._step.done)
 
     def __iter__(self) -> Iterator[ChangeEvent]:
         return iter(self._events)
+
+    def _all(self) -> list[ChangeEvent]:
+        if not isinstance(self._events, list):
+            self._events = list(self._events)
+        return self._events
+
+    def __len__(self) -> int:
+        return len(self._all())
 
     @overload
     def __getitem__(self, index: int) -> ChangeEvent: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[ChangeEvent]: ...
     def __getitem__(self, index: int | slice) -> ChangeEvent | Sequence[ChangeEvent]:
-        return self._events[index]
+        return self._all()[index]
 
     def to_arrow(self, mode: Literal["changes", "log", "events"] = "changes") -> Any:
         """Return the window as a ``pyarrow.Table``. Columns that only some of its rows can have are null in the others.
@@ -56,4 +58,6 @@ class EventWindow(Sequence[ChangeEvent]):
             from .arrow import table_of
         except ImportError as e:
             raise ConfigError("to_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
-        return table_of(mode, self._rows, self._events[0].order_key[0], self._after, joined=self._joined)
+        step = self._step
+        assert step.rows is not None
+        return table_of(mode, step.rows, self._first.order_key[0], self._after, joined=step.joined)

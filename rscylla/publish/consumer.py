@@ -117,7 +117,7 @@ class _Publishing(Deferred["_RecordsInFlight"]):
     def room(self) -> int:
         return self._together if self._collector.takes_all else 0
 
-    def consume_many(self, events: Sequence[Event], run: Run) -> None:
+    def consume_chunk(self, events: Sequence[Event], run: Run) -> None:
         with self.series.collecting(events):
             self.work.put(events)
 

@@ -6,34 +6,31 @@ Delivery is at least once: the cursor moves only after the consumer returns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from threading import get_ident
 from typing import Any, NoReturn
 
 from ..abc import (
-    BulkConsumer,
-    BulkStreamClient,
+    Chunk,
+    ChunkClient,
+    ChunkConsumer,
     Committing,
     Consumer,
     LastEvent,
     Resetter,
     RunAware,
-    StreamClient,
-    Window,
-    WindowConsumer,
-    WindowedStreamClient,
-    bulk_of,
     flush_cursor,
     last_event_of,
-    receiver_of,
+    taker_of,
 )
 from ..clock import Stop, fenced, monotonic_of
-from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
+from ..errors import ConfigError, HeadReached, Stopped
 from ..event import Event, Progress
-from .consumer import check_threads_can_drive, timing_of
+from .consumer import check_threads_can_drive
 from .context import Failure, Run
 from .failures import ending
 from .fate import NO_FATE
@@ -71,166 +68,133 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
 
 def _drive(spec: Spec, this: Run) -> NoReturn:
     """Take the steps of a run until one of them raises; ``this.stage`` names the current one."""
-    windowed = isinstance(spec.consumer, WindowConsumer)
-    if isinstance(spec.consumer, WindowConsumer):
-        consumer: Any = _Windows(spec.consumer)
-    else:
-        consumer = spec.consumer if isinstance(spec.consumer, Committing) else _AtOnce(spec.consumer)
-    check_threads_can_drive(spec.consumer)
-    consumer.begin(this)
+    consumer: Any = spec.consumer
+    later = isinstance(consumer, Committing)
+    check_threads_can_drive(consumer)
+    if later:
+        consumer.begin(this)
     this.begun = True
-    if isinstance(spec.consumer, RunAware):
-        spec.consumer.run_begins(this)
-    if isinstance(spec.consumer, Resetter):
-        spec.consumer.reset()  # before the cursor is read: a reset may finish earlier work, which moves the cursor
+    if isinstance(consumer, RunAware):
+        consumer.run_begins(this)
+    if isinstance(consumer, Resetter):
+        consumer.reset()  # before the cursor is read: a reset may finish earlier work, which moves the cursor
     this.stage = "get_cursor"
     cursor = first_cursor(spec.store, spec.name, spec.key_slice, from_whole=spec.from_whole)
     this.stage = "stream"
-    lag = spec.stream_options.lag
     client = this.client = spec.stream(cursor, *spec.options, stop=this.stop)
-    spec.series.opened(client, lag)
-    # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
-    hold = None if getattr(spec.stream, "supports_lag", False) else lag
-    check, check_flag, consume = this.stop.checker(), this.stop.check_flag, consumer.consume
-    recv: Callable[[], Any] = _window_receiver_of(client) if windowed else receiver_of(client)
-    tempt = None if this.fate is NO_FATE else this.tempt
-    bulk = None if tempt is not None or hold else bulk_of(client, spec.consumer)
-    if bulk is not None and bulk[1].room():
-        recv, consume = partial(_recv_many, *bulk), bulk[1].consume_many
-    else:
-        bulk = None
-    several = windowed or bulk is not None
-    known: type[Any] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
+    spec.series.opened(client, spec.stream_options.lag)
+    take, consume = taker_of(client), _consuming(spec, this)
     while True:
         this.stage, this.event = "recv", None
-        check_flag()  # a lease is asked below, right before the event that it has to cover
+        this.stop.check_flag()  # a lease is asked before each event, which it has to cover
         try:
-            item = recv()
+            taken = take()
         except HeadReached:
             # HeadReached promises everything up to the head, so events that the consumer still works on must finish.
-            this.stage = "consume"
-            consumer.drain()
-            this.stage = "recv"
+            if later:
+                this.stage = "consume"
+                consumer.drain()
+                this.stage = "recv"
             raise
-        if tempt is not None:
-            tempt("after_recv")
-        if type(item) is not known:
-            if isinstance(item, Progress):
+        if isinstance(taken, Progress):
+            this.tempt("after_recv")
+            this.stage = "set_cursor"
+            (consumer.progress if later else this.commit)(taken.cursor)
+            this.count("progress")
+        else:
+            consume(taken)
+        del taken  # its memory is freed while the next is awaited
+
+
+def _consuming(spec: Spec, this: Run) -> Callable[[Chunk], None]:
+    """Return what passes a chunk to the consumer, in parts if it takes these, and saves the cursor."""
+    consumer, client = spec.consumer, this.client
+    # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
+    hold = None if getattr(spec.stream, "supports_lag", False) else spec.stream_options.lag
+    if isinstance(consumer, ChunkConsumer) and (most := consumer.room()) != 0:
+        if most is None and not isinstance(client, ChunkClient):
+            raise ConfigError(
+                f"a {type(client).__name__} returns no windows, which the consumer needs; give it a stream of a CDC "
+                "log, or use rscylla.batch"
+            )
+        if most is None or not (hold or this.fate is not NO_FATE):
+            return partial(_in_parts, consumer, this, hold)
+    return _one_by_one(consumer, this, hold)
+
+
+def _one_by_one(consumer: Consumer, this: Run, hold: timedelta | None) -> Callable[[Chunk], None]:
+    """Return the loop over the events of a chunk: a closure, because each of its lines runs for each event."""
+    clock, series, tempt, name = this.clock, this.series, this.tempt, this.consumer
+    tempted, later = this.fate is not NO_FATE, isinstance(consumer, Committing)
+    now, threads, thread = monotonic_of(clock), series.activity.threads, get_ident()
+    check, consume, store, save = this.stop.checker(), consumer.consume, this.store, this.save_after
+    last, asked = LastEvent(), later
+
+    def loop(chunk: Chunk) -> None:
+        nonlocal last, asked
+        for event in chunk:
+            if tempted:
+                tempt("after_recv")
+            this.event = event
+            if hold:
+                this.stage = "delay"
+                _hold_back(event, hold, this)
+            this.stage = "consume"
+            check()  # a stop may have come while the stream waited, and no event starts after it
+            if later:
+                consume(event, this)
+            else:
+                threads[thread] = clock, event, now(), ""
+                try:
+                    consume(event, this)
+                finally:
+                    threads.pop(thread, None)
+                if tempted:
+                    tempt("after_consume")
                 this.stage = "set_cursor"
-                consumer.progress(item.cursor)
-                this.count("progress")
-                continue
-            known = type(item if several else _checked(item))
-        event = this.event = item[0] if several else item
+                if tempted:
+                    tempt("before_set_cursor")
+                if last.is_open:
+                    last.event = event
+                else:
+                    save(name, event)
+                    if not asked and store is not None:
+                        last, asked = last_event_of(store, name), True
+                if series.is_failing:
+                    series.moved()
+            this.stage, this.event = "recv", None
+
+    return loop
+
+
+def _in_parts(consumer: ChunkConsumer, this: Run, hold: timedelta | None, chunk: Chunk) -> None:
+    later = isinstance(consumer, Committing)
+    for part in _parts(chunk, consumer.room):
+        this.tempt("after_recv")
+        event = this.event = part[0]
         if hold:
             this.stage = "delay"
-            _hold_back(item[-1] if windowed else event, hold, this)
+            _hold_back(part[-1], hold, this)
         this.stage = "consume"
-        check()  # again: a stop may have come while the stream waited, and no event starts after it
-        consume(item, this)
+        this.stop.check()
+        if later:
+            consumer.consume_chunk(part, this)
+        else:
+            with this.series.activity.working(this.clock, event):
+                consumer.consume_chunk(part, this)
+            this.tempt("after_consume")
+            this.stage = "set_cursor"
+            this.commit(chunk.cursor if part is chunk else part[-1])
+        this.stage, this.event = "recv", None
 
 
-def _recv_many(client: BulkStreamClient, consumer: BulkConsumer) -> Sequence[Event] | Progress:
-    return client.recv_many(consumer.room())
-
-
-def _window_receiver_of(client: StreamClient) -> Callable[[], Window | Progress]:
-    if not isinstance(client, WindowedStreamClient):
-        raise ConfigError(
-            f"a {type(client).__name__} returns no windows, which the consumer needs; give it a stream of a CDC log, "
-            "or use rscylla.batch"
-        )
-    return client.recv_window
-
-
-class _AtOnce:
-    """Adapts a consumer that is done with an event when ``consume`` returns to ``Committing``."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def begin(self, run: Run) -> None:
-        self._run = run
-        self.consume = self._handler(run)
-
-    def _handler(self, run: Run) -> Callable[[Event, Run], None]:
-        """Return the function that handles one event: a closure, because it runs for each."""
-        clock, series, tempt = run.clock, run.series, run.tempt
-        store, save, name = run.store, run.save_after, run.consumer
-        tempted = run.fate is not NO_FATE
-        now, threads, thread = monotonic_of(clock), series.activity.threads, get_ident()
-        timed = timing_of(self._consumer, clock)
-        consume = self._consumer.consume
-
-        last, asked = LastEvent(), False
-
-        def handle(event: Event, run: Run) -> None:
-            nonlocal last, asked
-            began = now()
-            threads[thread] = clock, event, began, ""
-            try:
-                if timed is not None:
-                    timed(event, run, began)
-                else:
-                    consume(event, run)
-            finally:
-                threads.pop(thread, None)
-            if tempted:
-                tempt("after_consume")
-            run.stage = "set_cursor"
-            if tempted:
-                tempt("before_set_cursor")
-            if last.is_open:
-                last.event = event
-            else:
-                save(name, event)
-                if not asked and store is not None:
-                    last, asked = last_event_of(store, name), True
-            if series.is_failing:
-                series.moved()
-
-        return handle
-
-    def progress(self, cursor: str) -> None:
-        self._run.commit(cursor)
-
-    def drain(self) -> None:
-        """Do nothing: no event is in progress."""
-
-
-class _Windows:
-    """Adapts a consumer of windows to ``Committing``. Its event is the first one of the window."""
-
-    def __init__(self, consumer: WindowConsumer) -> None:
-        self._consumer = consumer
-
-    def begin(self, run: Run) -> None:
-        self._run = run
-
-    def consume(self, window: Window, run: Run) -> None:
-        activity = run.series.activity
-        activity.begin(run.clock, window[0])
-        try:
-            self._consumer.consume_window(window, run)
-        finally:
-            activity.end()
-        run.tempt("after_consume")
-        run.stage = "set_cursor"
-        run.commit(window.cursor)
-
-    def progress(self, cursor: str) -> None:
-        self._run.commit(cursor)
-
-    def drain(self) -> None:
-        """Do nothing: no event is in progress."""
-
-
-def _checked(item: object) -> Event:
-    if not isinstance(item, Event):
-        raise RscyllaError(
-            f"the stream returned {type(item).__name__}; recv must return an Event, a Progress, or raise"
-        )
-    return item
+def _parts(chunk: Chunk, room: Callable[[], int | None]) -> Iterator[Any]:
+    if room() is None:
+        yield chunk
+    else:
+        events = iter(chunk)
+        while part := list(islice(events, room())):
+            yield part
 
 
 def _hold_back(event: Event, lag: timedelta, this: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from functools import partial
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -18,7 +17,7 @@ from ..event import Event
 from .filters import EventFilter
 from .telemetry.metrics import metrics_for, outcome_of
 
-__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive", "timing_of"]
+__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
 # Any, so that functions may annotate it as the public class Run or Fate, although a caller may pass another object with
 # the same methods.
@@ -117,20 +116,19 @@ class Consumer:
             FilterError: a filter failed; ``recover`` was not called.
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
-        self._consume(event, run, self.series.monotonic())
-
-    def timed(self) -> Callable[[Event, Run, float], None]:
-        """Return ``consume`` for a caller that has just read the clock of ``series``, and passes the time."""
-        return partial(self.series.measure, self._fn) if self._is_plain else self._consume
+        if self._is_plain:
+            self.series.measure(self._fn, event, run)
+        else:
+            self._consume(event, run)
 
     @property
     def takes_all(self) -> bool:
         """Whether the function is called with each event: there are no filters."""
         return self._takes_all
 
-    def _consume(self, event: Event, run: Run, began: float) -> None:
+    def _consume(self, event: Event, run: Run) -> None:
         series = self.series
-        arrival = series.arrived(event, began)
+        arrival = series.arrived(event)
         try:
             if not self._takes_all and not self._wants(event):
                 outcome: str | None = "skipped"
@@ -186,15 +184,6 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"Consumer({self._name!r})"
-
-
-def timing_of(consumer: ConsumerLike, clock: Clock) -> Callable[[Event, Run, float], None] | None:
-    """Return what ``timed`` of *consumer* returns, for a caller with *clock*; None if ``consume`` must be called."""
-    if not isinstance(consumer, Consumer) or "consume" in vars(consumer):
-        return None
-    if type(consumer).consume is not Consumer.consume or not consumer.series.reads(clock):
-        return None
-    return consumer.timed()
 
 
 def check_threads_can_drive(consumer: ConsumerLike) -> None:

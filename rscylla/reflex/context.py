@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import attrs
 
-from ..abc import CursorStore, Fate, StreamClient, saver_of
+from ..abc import ChunkClient, CursorStore, Fate, StreamClient, saver_of
 from ..clock import Clock, InnerStop, Stop, SystemClock, fenced
 from ..errors import Stopped
 from ..event import Event
@@ -48,7 +48,7 @@ class Run:
     begun: bool = False
     whole: str = attrs.field(kw_only=True)
     key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True)
-    client: StreamClient | None = None
+    client: StreamClient | ChunkClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
     save_after: Callable[[str, Event], None] = attrs.field()
 
@@ -108,13 +108,8 @@ class Run:
         """Show that this thread works on *event*; yield the run with this event, for the consumer and for logs."""
         # A copy, because threads of one run work on different events; failures and the stop are shared.
         run = attrs.evolve(self, event=event)
-        activity = self.series.activity
-        with log_context(run), fenced(self.stop):
-            activity.begin(self.clock, event)
-            try:
-                yield run
-            finally:
-                activity.end()
+        with log_context(run), fenced(self.stop), self.series.activity.working(self.clock, event):
+            yield run
 
     def waiting(self, why: str = "") -> AbstractContextManager[None]:
         """Show that this thread waits on purpose, so that it does not seem to hang. *why* appears in health checks."""

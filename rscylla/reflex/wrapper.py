@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..abc import Committing, Consumer, Resetter, Run, RunAware, Stopper, WindowConsumer
+from ..abc import ChunkConsumer, Committing, Consumer, Resetter, Run, RunAware, Stopper
 from ..errors import ConfigError
 from ..event import Event
 from .consumer import check_threads_can_drive
@@ -31,7 +31,7 @@ class Wrapper:
                 f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be '
                 "outermost; wrap the consumer inside it instead"
             )
-        if isinstance(inner, WindowConsumer):
+        if isinstance(inner, ChunkConsumer):
             raise ConfigError(
                 f'consumer "{inner.name}" handles whole windows, so nothing can be wrapped around it; handle errors in '
                 "its function, or use rscylla.batch with fallback="

@@ -7,20 +7,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Final, Self, TypeVar, cast
+from typing import Final, Self, cast
 
-from ...abc import JointPublisher, Message, Participant, PublishDone, Publisher, StreamStatus
+from ...abc import Chunk, JointPublisher, Message, Participant, PublishDone, Publisher, StreamStatus
 from ...cdc import Client
 from ...clock import Clock, InnerStop, Stop
 from ...errors import PublishFailed
-from ...event import Event, Progress
+from ...event import Progress
 
 __all__ = ["Accompanied", "Fresh", "FreshJoint", "RowMessage", "Turns"]
 
 log = logging.getLogger("rscylla.kafka")
 
 LOOK_S: Final = 0.1
-_Found = TypeVar("_Found")
 
 
 class Accompanied:
@@ -51,22 +50,14 @@ class Accompanied:
         self._thread = threading.Thread(target=self._work, name=f"rscylla-snapshots-{source}", daemon=True)
         self._thread.start()
 
-    # Methods of the class, as the client has them: a run would take attributes of the object for a ``recv`` of a user,
-    # and go event by event.
-
-    def recv(self) -> Event | Progress:
-        return self._after_rows(self._client.recv())
-
-    def recv_many(self, limit: int) -> Sequence[Event] | Progress:
-        return self._after_rows(self._client.recv_many(limit))
+    def take(self) -> Chunk | Progress:
+        taken = self._client.take()
+        if not isinstance(taken, Progress):
+            self._turns.wait(self._stop)
+        return taken
 
     def status(self) -> StreamStatus:
         return self._client.status()
-
-    def _after_rows(self, found: _Found) -> _Found:
-        if not isinstance(found, Progress):
-            self._turns.wait(self._stop)
-        return found
 
     def _work(self) -> None:
         while not self._ended.is_set():

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal
@@ -28,7 +28,7 @@ import attrs
 
 from ... import _timeuuid as tu
 from ..._tokens import LAST, Slice
-from ...abc import CursorStore, JointPublisher, Message, Publisher, StreamClient, StreamFunc, StreamStatus
+from ...abc import CursorStore, EventTuple, JointPublisher, Message, Publisher, StreamFunc, StreamStatus
 from ...base import pages, select_range, token_of
 from ...cdc import Stream
 from ...cdc.log import NodeClocks, Table, read_base_table
@@ -61,6 +61,8 @@ Mode = Literal["initial", "initial_only", "never", "when_needed"]
 MODES: Final[tuple[Mode, ...]] = ("initial", "initial_only", "never", "when_needed")
 
 PAGE_ROWS: Final = 1000
+TOGETHER: Final = 256
+"""How many rows are published, and committed, together at most: ``publishing`` passes on no more at once."""
 RANGES: Final = 64
 """Queries of a snapshot; the schema is read again before each."""
 
@@ -103,6 +105,7 @@ class Snapshot:
         stream: of the changes of the table: its session, consistency, slice, and clock are used.
         settings: of the records.
         rows_per_s: at most so many rows a second, about; None: as fast as they are published.
+        together: how many rows a chunk may have, and so a transaction.
         on_progress: called with the part of the token ring that is done, 0 to 1, and the rows of this run; by the
             thread of the run.
     """
@@ -111,6 +114,7 @@ class Snapshot:
     settings: Settings
     rows_per_s: float | None = None
     page_rows: int = PAGE_ROWS
+    together: int = TOGETHER
     on_progress: Callable[[float, int], None] | None = None
 
     @property
@@ -139,7 +143,7 @@ class _Held:
 
 
 class _Rows:
-    """The rows of a table from a position on, in the order of their tokens; see ``StreamClient``."""
+    """The rows of a table from a position on, in the order of their tokens; see ``ChunkClient``."""
 
     def __init__(self, snapshot: Snapshot, position: Position, stop: Stop) -> None:
         self._snapshot = snapshot
@@ -167,13 +171,10 @@ class _Rows:
 
     # ------------------------------------------------------------ as a stream
 
-    def recv(self) -> SnapshotRow | Progress:
-        found = self.recv_many(1)
-        return found if isinstance(found, Progress) else found[0]
-
-    def recv_many(self, limit: int) -> Sequence[SnapshotRow] | Progress:
+    def take(self) -> EventTuple | Progress:
         if self._over:
             raise HeadReached("the snapshot is complete", cursor=self._position.at(LAST))
+        limit = self._snapshot.together
         while not self._ended and len(self._ready) < limit and not self._whole(limit):
             self._stop.check()
             batch = next(self._batches, None)
@@ -186,7 +187,7 @@ class _Rows:
             self._report(LAST, is_end=True)
             return Progress(self._position.at(LAST), self._clock.now_us())
         count = self._whole(limit) or min(limit, len(self._ready))
-        return [self._ready.popleft() for _ in range(count)]
+        return EventTuple(self._ready.popleft() for _ in range(count))
 
     def _whole(self, limit: int) -> int:
         """Return how many of the next *limit* rows are of partitions that end there: what commits together."""
@@ -451,7 +452,8 @@ class Snapshots:
             if told is not None:
                 told(source, part, count)
 
-        rows = Snapshot(stream, Settings.of(self.properties), self.rows_per_s, self.page_rows, progress)
+        together = min(TOGETHER, self.options.get("max_unacknowledged", TOGETHER))
+        rows = Snapshot(stream, Settings.of(self.properties), self.rows_per_s, self.page_rows, together, progress)
 
         def make(event: Event) -> list[Message]:
             assert isinstance(event, SnapshotRow)
@@ -477,7 +479,7 @@ class _Lane:
     def source(self) -> str:
         return str(self.stream)
 
-    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Accompanied:
         after, ends = after or self.begin(), stop or Stop()
         if not self.snapshots.before(self.stream, self.store, self.consumer, ends):
             ends.check()

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from ...abc import StreamClient, StreamFunc
+from ...abc import ChunkClient, StreamClient, StreamFunc, taker_of
 from ...clock import Clock, InnerStop, Stop, SystemClock
 from ...errors import ConfigError
-from ...event import Event
+from ...event import Event, Progress
 from ...options import StreamFromHead, StreamOption
 from ..filters import EventFilter
 
@@ -25,7 +25,7 @@ class _Listener:
         self.ended = Stop()
         self._wanted = wanted
         self._stop = stop
-        self._client: StreamClient | None = None
+        self._client: StreamClient | ChunkClient | None = None
         self._thread = threading.Thread(target=self._listen, name="rscylla-await", daemon=True)
         stop.on_set(self.ended.set)
 
@@ -50,10 +50,11 @@ class _Listener:
     def _listen(self) -> None:
         assert self._client is not None
         try:
+            take = taker_of(self._client)
             while self.found is None:
-                item = self._client.recv()
-                if isinstance(item, Event) and self._wanted(item):
-                    self.found = item
+                taken = take()
+                if not isinstance(taken, Progress):
+                    self.found = next(filter(self._wanted, taken), None)
         except BaseException as error:  # noqa: BLE001 - raised if polling fails too, an interrupt at once
             self.error = error
         finally:

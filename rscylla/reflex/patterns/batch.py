@@ -205,7 +205,7 @@ class _Batch(Deferred[_Batches]):
             return 0
         return max(1, self.work.room)
 
-    def consume_many(self, events: Sequence[Event], run: Run) -> None:
+    def consume_chunk(self, events: Sequence[Event], run: Run) -> None:
         with self.series.collecting(events):
             self.work.put_many(events)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from ...abc import CursorStore, StreamClient, flush_cursor
+from ...abc import ChunkClient, CursorStore, StreamClient, flush_cursor
 from ...clock import Stop
 from ...errors import ConfigError, MissingLag
 from ...options import StreamOption, resolve
@@ -35,11 +35,11 @@ class _FromHead:
         self._store = store
         self._name = name
 
-    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient | ChunkClient:
         chosen = resolve(options)
         if not after and not self._was_reset():
             after = self._begin(chosen.lag)
-        client: StreamClient = self._stream(after, *options, stop=stop)
+        client: StreamClient | ChunkClient = self._stream(after, *options, stop=stop)
         return client
 
     def _begin(self, lag: timedelta | None) -> str:

@@ -16,6 +16,8 @@ import attrs
 
 from ..._tokens import FAST
 from ...abc import (
+    ChunkClient,
+    ChunkConsumer,
     Committing,
     Consumer,
     CursorRecord,
@@ -27,9 +29,9 @@ from ...abc import (
     StreamClient,
     StreamFunc,
     StreamStatus,
-    WindowConsumer,
     fence_name,
     flush_cursor,
+    taker_of,
 )
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
@@ -176,7 +178,7 @@ def _check(
             f'fast_and_sweep: consumer "{consumer.name}" moves the cursor of its run and cannot serve two lanes; '
             "use a consumer that is done with an event when it returns"
         )
-    if isinstance(consumer, WindowConsumer):
+    if isinstance(consumer, ChunkConsumer):
         raise ConfigError(
             f'fast_and_sweep: consumer "{consumer.name}" handles whole windows, and the lanes deliver single events; '
             "use a consumer of events"
@@ -394,7 +396,7 @@ class _LaneStream:
 
     supports_lag = True
 
-    def __init__(self, stream: StreamFunc, wrap: Callable[[StreamClient, Stop], StreamClient]) -> None:
+    def __init__(self, stream: StreamFunc, wrap: Callable[[StreamClient | ChunkClient, Stop], StreamClient]) -> None:
         self._stream = stream
         self._wrap = wrap
 
@@ -414,8 +416,19 @@ class _LaneStream:
 class _LaneClient:
     """An open stream of a lane."""
 
-    def __init__(self, client: StreamClient) -> None:
+    def __init__(self, client: StreamClient | ChunkClient) -> None:
         self._client = client
+        self._take = taker_of(client)
+        self._events: Iterator[Event] = iter(())
+
+    def _receive(self) -> Event | Progress:
+        for event in self._events:
+            return event
+        taken = self._take()
+        if isinstance(taken, Progress):
+            return taken
+        self._events = iter(taken)
+        return self._receive()
 
     def status(self) -> StreamStatus:
         return self._client.status()
@@ -427,14 +440,14 @@ class _LaneClient:
 class _FastClient(_LaneClient):
     """Lists the events that the fast lane delivers in the ledger."""
 
-    def __init__(self, client: StreamClient, ledger: Ledger, key_of: Callable[[Event], Any]) -> None:
+    def __init__(self, client: StreamClient | ChunkClient, ledger: Ledger, key_of: Callable[[Event], Any]) -> None:
         super().__init__(client)
         self._ledger = ledger
         self._key_of = key_of
 
     def recv(self) -> Event | Progress:
         try:
-            item = self._client.recv()
+            item = self._receive()
         except HeadReached:
             self._ledger.end_fast()
             raise
@@ -448,7 +461,7 @@ class _SweepClient(_LaneClient):
 
     def __init__(
         self,
-        client: StreamClient,
+        client: StreamClient | ChunkClient,
         stop: Stop,
         ledger: Ledger,
         key_of: Callable[[Event], Any],
@@ -492,7 +505,7 @@ class _SweepClient(_LaneClient):
             return event.as_late()
 
     def _next(self) -> Progress | tuple[Event, Any]:
-        item = self._client.recv()
+        item = self._receive()
         if isinstance(item, Progress):
             self._skipped, self._progress_at = None, self._clock.monotonic()
             return item

@@ -30,7 +30,10 @@ class _Windows(Consumer):
         """Raise an error: there is no window with a single event."""
         raise ConfigError(f'consumer "{self.name}" handles whole windows, so it must be the consumer of the Spec')
 
-    def consume_window(self, window: Window, run: Run) -> None:
+    def room(self) -> None:
+        """Return None: windows are passed whole."""
+
+    def consume_chunk(self, window: Window, run: Run) -> None:
         """Call the function, and count the events of the window, or one error.
 
         Age and latency are those of the window: of its first event on arrival, and of the call.

@@ -38,6 +38,15 @@ class Activity:
         self.threads.pop(get_ident(), None)
 
     @contextmanager
+    def working(self, clock: Clock, event: Event) -> Iterator[None]:
+        """Report that this thread works on *event* in the block."""
+        self.begin(clock, event)
+        try:
+            yield
+        finally:
+            self.end()
+
+    @contextmanager
     def waiting(self, why: str) -> Iterator[None]:
         """Report that this thread waits on purpose; afterwards, it works on its event again."""
         clock, event, _, _ = self.threads.get(get_ident(), (None, None, None, ""))

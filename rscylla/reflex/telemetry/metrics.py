@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ...abc import Consumer, Run, StreamClient, StreamStatus
+from ...abc import ChunkClient, Consumer, Run, StreamClient, StreamStatus
 from ...clock import Clock, SystemClock, monotonic_of
 from ...errors import is_expected
 from ...event import Event
@@ -144,7 +144,7 @@ class ConsumerSeries:
         """Return the series of another name on the same registry."""
         return self._metrics.consumer(name) if self._metrics is not None else ConsumerSeries(name)
 
-    def opened(self, client: StreamClient, lag: timedelta | None) -> None:
+    def opened(self, client: StreamClient | ChunkClient, lag: timedelta | None) -> None:
         """Show the status of *client*, whose lag is *lag*, from now on."""
         with self._lock:
             self._report = client.status
@@ -189,21 +189,17 @@ class ConsumerSeries:
             self._count_noted()
             return self._histograms[histogram].samples()
 
-    def reads(self, clock: Clock) -> bool:
-        """Return whether ``monotonic`` reads *clock*."""
-        return clock is self._clock or type(clock) is type(self._clock) is SystemClock
-
-    def arrived(self, event: Event, began: float) -> _Arrival:
-        """Show that the consumer handles *event* since *began*; pass the result to ``consumed`` or ``ended``."""
-        event_us = event.timestamp_us
+    def arrived(self, event: Event) -> _Arrival:
+        """Show that the consumer handles *event* from now on; pass the result to ``consumed`` or ``ended``."""
+        began, event_us = self.monotonic(), event.timestamp_us
         # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
         # A single assignment, which needs no lock.
         arrival = self._arrival = began, event_us, self._clock.now_us() - event_us
         return arrival
 
-    def measure(self, fn: Callable[[Event, Any], None], event: Event, run: Run, began: float) -> None:
+    def measure(self, fn: Callable[[Event, Any], None], event: Event, run: Run) -> None:
         """Call *fn* and count the event: ``arrived`` and then ``consumed`` or ``ended``, at the cost of one call."""
-        event_us = event.timestamp_us
+        began, event_us = self.monotonic(), event.timestamp_us
         age_us = self._clock.now_us() - event_us
         self._arrival = began, event_us, age_us
         try:
@@ -268,7 +264,7 @@ class ConsumerSeries:
 
     def consuming(self, event: Event) -> Consuming:
         """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
-        return Consuming(self, self.arrived(event, self.monotonic()))
+        return Consuming(self, self.arrived(event))
 
     def found_late(self, seconds: float, *, unproven: bool) -> None:
         """Count an event that a sweep delivers *seconds* after the fast lane passed it.

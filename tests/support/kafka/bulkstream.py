@@ -1,7 +1,8 @@
-"""A fake stream whose client also returns several events at once."""
+"""A fake stream whose client returns the events that are there in chunks."""
 
 from __future__ import annotations
 
+from rscylla.abc import EventTuple
 from rscylla.clock import Stop
 from rscylla.event import Event, Progress
 from rscylla.options import StreamOption
@@ -10,7 +11,7 @@ from rscylla.testing.fakes import FakeStreamClient
 
 
 class BulkStream(FakeStream):
-    """A stream whose client also returns several events at once; ``taken`` is how many, each time."""
+    """A stream whose client returns chunks; ``taken`` is how many events each had."""
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> FakeStreamClient:
         self.taken: list[int] = []
@@ -22,13 +23,12 @@ class BulkClient(FakeStreamClient):
         vars(self).update(vars(same))
         self._bulk = stream
 
-    def recv_many(self, limit: int) -> list[Event] | Progress:
-        assert limit > 0
+    def take(self) -> EventTuple | Progress:
         item = self.recv()
         if isinstance(item, Progress):
             return item
         found = [item]
-        while len(found) < limit and isinstance(self._peek(), Event):
+        while isinstance(self._peek(), Event):
             found.append(self.recv())  # type: ignore[arg-type]
         self._bulk.taken.append(len(found))
-        return found
+        return EventTuple(found)

@@ -888,7 +888,7 @@ def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int, ite
     rows = [one.write(HEAD_US - s * SECOND) for s in (50, 40, 30, 20, 10)]
     expected = one.expected(rows)
     settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}
-    steps = (Client.recv, Client._runs, Client._turn, Client._advance, Client._progress, Direct.take, ReadAhead.take)
+    steps = (Client.recv, Client.take, Client._next, Client._advance, Client._progress, Direct.take, ReadAhead.take)
     code = {f.__code__ for f in (*steps, made_in_python)}
     for nth in range(1, 400):
         left = nth

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import cycle
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -45,9 +46,16 @@ def until_head(receive: Callable[[], Any]) -> list[Any]:
         return found
 
 
+def whole(client: Any) -> Any:
+    """Return the next window with all of its events made, or a ``Progress``."""
+    taken = client.take()
+    assert isinstance(taken, rscylla.Progress) or len(taken) > 0
+    return taken
+
+
 def by_windows(client: Any) -> tuple[list[Any], list[str]]:
     """Return the windows, and the cursors of what came between and after them."""
-    items = until_head(client.recv_window)
+    items = until_head(partial(whole, client))
     windows = [item for item in items if not isinstance(item, rscylla.Progress)]
     return windows, [item.cursor for item in items if isinstance(item, rscylla.Progress)]
 
@@ -72,8 +80,7 @@ def test_windows_have_the_events_that_come_one_by_one(written: FakeLog, granular
 
 def test_a_stream_continues_right_after_the_cursor_of_a_window(written: FakeLog) -> None:
     stream = stream_of(written)
-    windows, cursors = by_windows(stream("", LAG, rscylla.StreamToHead()))
-    assert not {*cursors} & {window.cursor for window in windows}, "the run has saved the end of each window"
+    windows, _ = by_windows(stream("", LAG, rscylla.StreamToHead()))
     for number, window in enumerate(windows):
         rest, _ = by_windows(stream(window.cursor, LAG, rscylla.StreamToHead()))
         assert [e.id for w in rest for e in w] == [e.id for w in windows[number + 1 :] for e in w]
@@ -118,10 +125,10 @@ def test_the_rest_of_a_window_follows_events_that_came_one_by_one(written: FakeL
 
 def test_the_watermark_follows_when_the_next_window_is_asked_for(written: FakeLog) -> None:
     client = stream_of(written)("", LAG, rscylla.StreamToHead())
-    while isinstance(window := client.recv_window(), rscylla.Progress):
+    while isinstance(window := whole(client), rscylla.Progress):
         pass
-    assert client.status().watermark_us <= window[0].timestamp_us
-    client.recv_window()
+    assert client.status().watermark_us <= window[-1].timestamp_us
+    client.take()
     assert client.status().watermark_us > window[-1].timestamp_us
 
 
@@ -130,11 +137,13 @@ def test_a_window_whose_events_cannot_be_made_is_not_passed_over(written: FakeLo
     client = stream_of(written)("", LAG, rscylla.StreamToHead())
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
-            until_head(client.recv_window)
+            until_head(partial(whole, client))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 1000])
-def test_several_at_once_are_those_that_come_one_by_one(written: FakeLog, limit: int) -> None:
+def test_what_is_taken_together_is_what_comes_one_by_one_also_if_some_of_it_is_left(
+    written: FakeLog, limit: int
+) -> None:
     def named(item: Any) -> str:
         return str(item.cursor if isinstance(item, rscylla.Progress) else item.id)
 
@@ -142,20 +151,11 @@ def test_several_at_once_are_those_that_come_one_by_one(written: FakeLog, limit:
         return stream_of(written, progress_every=timedelta(0))("", LAG, rscylla.StreamToHead())
 
     several, mixed = opened(), opened()
-    got = until_head(lambda: several.recv_many(limit))
-    lists = [item for item in got if isinstance(item, list)]
-    assert all(0 < len(item) <= limit for item in lists)
-    assert limit == 1 or max(map(len, lists)) > 1
-    flat = [named(one) for item in got for one in (item if isinstance(item, list) else [item])]
-    turns = cycle([mixed.recv, lambda: mixed.recv_many(limit)])
-    both = until_head(lambda: next(turns)())
-    flat_both = [named(one) for item in both for one in (item if isinstance(item, list) else [item])]
-    assert flat == flat_both == [named(item) for item in until_head(opened().recv)]
+    got = [named(one) for item in until_head(several.take) for one in _items(item, 1000)]
+    left = [named(one) for taken in until_head(lambda: _items(mixed.take(), limit)) for one in taken]
+    one_by_one = [named(item) for item in until_head(opened().recv)]
+    assert got == left == one_by_one
 
 
-@pytest.mark.usefixtures("second_event_breaks")
-def test_an_event_among_several_that_cannot_be_made_is_not_passed_over(written: FakeLog) -> None:
-    client = stream_of(written)("", LAG, rscylla.StreamToHead())
-    for _ in range(3):
-        with pytest.raises(ZeroDivisionError):
-            until_head(lambda: client.recv_many(5))
+def _items(taken: Any, limit: int) -> list[Any]:
+    return [taken] if isinstance(taken, rscylla.Progress) else list(islice(taken, limit))

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 import rscylla.embedded
 from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore
 from rscylla._timeuuid import datetime_of
-from rscylla.abc import CursorStore, Fate, StreamStatus
+from rscylla.abc import CursorStore, EventTuple, Fate, StreamStatus
 from rscylla.clock import Stop
 from rscylla.errors import (
     ConfigError,
@@ -771,38 +771,42 @@ def test_a_consumer_that_hangs_after_a_pause_is_noticed() -> None:
     assert handled.series.activity.longest() == (0, None)
 
 
-class Counted(FakeStreamClient):
-    """Counts how it is asked."""
+class Taken(FakeStreamClient):
+    """Returns all events that are there at once."""
 
-    asked: list[str]
+    def take(self) -> EventTuple | Progress:
+        return EventTuple([FakeStreamClient.recv(self) for _ in range(2)])  # type: ignore[misc]
 
-    def __iter__(self) -> Any:
-        while True:
-            self.asked.append("next")
-            yield FakeStreamClient.recv(self)
-
-
-class Overriding(Counted):
     def recv(self) -> Event | Progress:
-        self.asked.append("recv")
-        return super().recv()
+        raise AssertionError("the client has chunks")
 
 
-@pytest.mark.parametrize(("kind", "way"), [(Counted, "next"), (Overriding, "recv")])
-def test_a_client_is_iterated_over_unless_it_overrides_recv(kind: type[Counted], way: str) -> None:
-    clients: list[Any] = []
-
+def test_the_events_of_a_chunk_are_consumed_and_saved_one_by_one() -> None:
     def opened(after: str, *options: Any, stop: Stop | None = None) -> Any:
-        client: Any = FakeStream(events(2), end=HeadReached())(after, *options, stop=stop)
-        client.__class__, client.asked = kind, []
-        clients.append(client)
+        client: Any = FakeStream(events(4), end=HeadReached())(after, *options, stop=stop)
+        client.__class__ = Taken
         return client
 
-    consumer = RecordingConsumer()
+    store, consumer = FakeCursorStore(), RecordingConsumer()
     with pytest.raises(HeadReached):
-        run(spec(opened, FakeCursorStore(), consumer))
-    assert consumer.seen == ["e1", "e2"]
-    assert clients[0].asked == [way] * 3
+        run(spec(opened, store, consumer))
+    assert consumer.seen == ["e1", "e2", "e3", "e4"]
+    assert [cursor for _, cursor in store.writes] == consumer.seen
+
+
+def test_a_stop_ends_a_run_between_two_events_of_a_chunk() -> None:
+    stop, store, seen = Stop(), FakeCursorStore(), []
+
+    def work(event: Event, run: Any) -> None:
+        seen.append(event.id)
+        stop.set()
+
+    client: Any = FakeStream(events(2))("")
+    client.__class__ = Taken
+    with pytest.raises(Stopped):
+        run(spec(lambda *_, **__: client, store, Consumer(NAME, work, registry=CollectorRegistry())), stop=stop)
+    assert seen == ["e1"]
+    assert store.durable == {NAME: "e1"}
 
 
 @pytest.mark.parametrize("clock", ["own", "of the run"])

@@ -59,7 +59,7 @@ class WindowClient:
     def recv(self) -> Any:
         raise AssertionError("a consumer of windows gets no single events")
 
-    def recv_window(self) -> Any:
+    def take(self) -> Any:
         if not self._items:
             raise HeadReached
         return self._items.pop(0)

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -61,12 +60,8 @@ class Client:
         self.found = [*found]
         self.closed = False
 
-    def recv_many(self, limit: int) -> Any:
+    def take(self) -> Any:
         return self.found.pop(0)
-
-    def recv(self) -> Any:
-        found = self.found.pop(0)
-        return found if isinstance(found, Progress) else found[0]
 
     def status(self) -> StreamStatus:
         return StreamStatus()
@@ -120,14 +115,12 @@ def changes() -> list[SimpleEvent]:
     return [SimpleEvent("e1", 1, "k")]
 
 
-@pytest.mark.parametrize("many", [True, False])
-def test_a_row_that_waits_for_room_is_before_the_changes_that_come_meanwhile(many: bool) -> None:
+def test_a_row_that_waits_for_room_is_before_the_changes_that_come_meanwhile() -> None:
     """The queue of the publisher is full for longer than the lag, as it is while Kafka is down."""
     beside = Beside(Full(), Client(Progress("p", 0), changes()))
     assert beside.publisher.waits.wait(LONG_S)
-    how = partial(beside.accompanied.recv_many, 10) if many else beside.accompanied.recv
-    assert isinstance(how(), Progress)  # it has no records, and waits for none
-    thread = beside.receive(how)
+    assert isinstance(beside.accompanied.take(), Progress)  # it has no records, and waits for none
+    thread = beside.receive(beside.accompanied.take)
     eventually(lambda: is_in(thread, "wait") or beside.publisher.taken, LONG_S)
     beside.publisher.goes_on.set()
     thread.join(LONG_S)
@@ -139,7 +132,7 @@ def test_a_row_that_waits_for_room_is_before_the_changes_that_come_meanwhile(man
 def test_a_stop_ends_both_the_row_that_waits_for_room_and_the_changes_that_wait_for_it() -> None:
     beside = Beside(Full(), Client(changes()))
     assert beside.publisher.waits.wait(LONG_S)
-    thread = beside.receive(partial(beside.accompanied.recv_many, 10))
+    thread = beside.receive(beside.accompanied.take)
     eventually(lambda: is_in(thread, "wait"), LONG_S)
     beside.stop.set()
     thread.join(LONG_S)
