@@ -74,16 +74,6 @@ _LEVELS: Final = {"gzip": 9, "lz4": 12, "zstd": 12}
 """The highest levels of compression that librdkafka has."""
 _IN_ORDER: Final = 5
 """Requests on their way, at most, whose records an idempotent producer keeps in order."""
-_WITHOUT_EFFECT: Final = frozenset(
-    (
-        *("key.serializer", "value.serializer", "max.block.ms", "metrics.num.samples", "metrics.recording.level"),
-        *("metrics.sample.window.ms", "auto.include.jmx.reporter", "metadata.max.idle.ms", "ssl.provider"),
-        "transactional.id",
-        *("partitioner.adaptive.partitioning.enable", "partitioner.ignore.keys", "ssl.protocol"),
-        *("ssl.truststore.type", "ssl.keystore.type", "ssl.truststore.password", "enable.metrics.push"),
-        *("ssl.trustmanager.algorithm", "ssl.keymanager.algorithm", "partitioner.availability.timeout.ms"),
-    )
-)
 _STORES: Final = frozenset(("ssl.truststore.location", "ssl.keystore.location"))
 _PARTITIONERS: Final = {
     "": "murmur2_random",
@@ -197,10 +187,8 @@ def _translated(name: str, full: str, value: str, config: dict[str, Any]) -> str
         if value not in _PARTITIONERS:
             return "is a Java class, which has no effect; keys go where Java's default partitioner puts them"
         config["partitioner"] = _PARTITIONERS[value]
-    elif name in _WITHOUT_EFFECT:
-        return "has no effect in librdkafka"
     elif name not in _STORES and name not in _OF_COMPRESSION:
-        return "is not known to librdkafka under this name; it has no effect"
+        return "has no effect in librdkafka"
     return ""
 
 

@@ -24,9 +24,9 @@ import json
 import struct
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -318,100 +318,75 @@ def take_over(stream: Stream, offsets: Iterable[TaskOffset]) -> Takeover:
         CursorExpired: changes that the connector had not delivered have expired.
         Others: as for opening the stream.
     """
-    source = stream.describe()
-    return _take_over(source, [o for o in offsets if o.name == (stream.keyspace, stream.table)], str(stream))
-
-
-def _take_over(source: Source, offsets: Sequence[TaskOffset], table: str) -> Takeover:
-    if not offsets:
+    source, table = stream.describe(), str(stream)
+    mine = [offset for offset in offsets if offset.name == (stream.keyspace, stream.table)]
+    if not mine:
         raise CursorError(f"the connector has no offsets of {table}; check its property scylla.table.names")
-    position = _position(
-        offsets,
-        source.generations,
-        lambda generation, states: _tasks(source.topology, source.streams(generation), states),
-        table,
-        source.node_clocks.slowest_us(),
-    )
+    now_us = source.node_clocks.slowest_us()
+    generation, end, tasks, given = _unfinished(mine, source, table, now_us)
+    states = _by_task(given, tasks)
+    time_us = generation.start_us
+    if len(states) == len(tasks):
+        lowest = min(_possible(_reached_us(state, tasks[task]), now_us) for task, state in states.items())
+        time_us = max(time_us, lowest if end is None else min(lowest, end.start_us))
     # A task without an offset has read nothing: what expired meanwhile was not delivered by the connector either.
-    if position.known < position.tasks and position.time_us < source.safe_start_us():
+    if len(states) < len(tasks) and time_us < source.safe_start_us():
         cursor = source.oldest()
     else:
-        cursor = source.read_until(position.generation, position.time_us)
+        cursor = source.read_until(generation, time_us)
         source.resume(str(cursor), "raise")
+    reached_us = max((_furthest_us(state, tasks.get(task, 0)) for task, state in given.items()), default=0)
     return Takeover(
         source.table.keyspace,
         source.table.name,
         str(cursor),
         Generation(cursor.generation),
         cursor.exact_us,
-        max(cursor.exact_us, min(position.reached_us, source.now_us())),
-        position.tasks,
-        position.known,
-        max(0, max(offset.window_us for offset in offsets) - source.now_us()),
+        max(cursor.exact_us, min(reached_us, source.now_us())),
+        len(tasks),
+        len(states),
+        max(0, max(offset.window_us for offset in mine) - source.now_us()),
     )
 
 
-@attrs.frozen
-class _Position:
-    generation: Generation
-    time_us: int
-    reached_us: int
-    tasks: int
-    known: int
-
-
-def _position(
-    offsets: Sequence[TaskOffset],
-    generations: Sequence[Generation],
-    tasks_of: Callable[[Generation, Iterable[TaskOffset]], Mapping[int, int]],
-    table: str,
-    now_us: int,
-) -> _Position:
-    """Return the lowest position of all tasks in the first generation that the connector has not read to its end.
-
-    By *now_us*, no task has read anything that is later.
+def _unfinished(
+    offsets: Sequence[TaskOffset], source: Source, table: str, now_us: int
+) -> tuple[Generation, Generation | None, Mapping[int, int], Mapping[int, TaskOffset]]:
+    """Return the first generation that the connector has not read to its end, the one after it, its tasks, each with
+    the number of its streams, and their offsets.
     """
-
-    def possible(time_us: int) -> int:
-        return time_us if time_us <= now_us else now_us - SAFE_LAG // timedelta(microseconds=1)
-
     found: dict[Generation, dict[int, TaskOffset]] = {}
     for offset in offsets:
         found.setdefault(offset.generation, {})[offset.task] = offset
+    generations = source.generations
     newest = max(found, key=lambda generation: generation.time)
     if newest not in generations:
         raise InvalidCursor(
             f"the connector has offsets of {table} for the CDC generation of {newest}, which this cluster does not "
             "have; check that they are of this cluster and of this table, not of one that was dropped since"
         )
-    ends = dict(pairwise(generations))
     first = next(i for i, g in enumerate(generations) if g in found)
-    while first and generations[first].start_us > possible(generations[first].start_us):
+    while first and generations[first].start_us > _possible(generations[first].start_us, now_us):
         first -= 1
-    for generation in generations[first:]:
+    for generation, end in zip_longest(generations[first:], generations[first + 1 :]):
         given = found.get(generation, {})
-        tasks = tasks_of(generation, given.values())
+        tasks = _tasks(source.topology, source.streams(generation), given.values())
         states = _by_task(given, tasks)
         if strange := sorted(set(states) - set(tasks)):
             raise InvalidCursor(
                 f"the connector has an offset of {table} for vnode {strange[0]}, but the CDC generation of "
                 f"{generation} has {len(tasks)}; check that the offsets are of this cluster"
             )
-        is_known, end = len(states) == len(tasks), ends.get(generation)
         # As the connector decides whether a generation is done.
-        windows = [possible(state.window_us) for state in states.values()]
-        if is_known and end is not None and min(windows) > end.start_us:
-            continue
-        reached = [possible(_reached_us(state, tasks[task])) for task, state in states.items()]
-        lowest = min(reached) if is_known else generation.start_us
-        return _Position(
-            generation,
-            max(generation.start_us, lowest if end is None else min(lowest, end.start_us)),
-            max((_furthest_us(state, tasks.get(task, 0)) for task, state in given.items()), default=0),
-            len(tasks),
-            len(states),
-        )
+        windows = [_possible(state.window_us, now_us) for state in states.values()]
+        if end is None or len(states) < len(tasks) or min(windows) <= end.start_us:
+            return generation, end, tasks, given
     raise AssertionError("the last generation has no end")
+
+
+def _possible(time_us: int, now_us: int) -> int:
+    """Return *time_us*, or what counts instead: by *now_us*, no task has read anything that is later."""
+    return time_us if time_us <= now_us else now_us - SAFE_LAG // timedelta(microseconds=1)
 
 
 def _by_task(given: Mapping[int, TaskOffset], tasks: Mapping[int, int]) -> Mapping[int, TaskOffset]:
