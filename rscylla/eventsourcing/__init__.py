@@ -48,8 +48,14 @@ from .projections.builds import ScyllaBuilds, build_schema_cql
 from .projections.projections import Projector
 from .reading import aggregate_of, parking_key, record_of
 from .shredding import FORGOTTEN, PersonalData, personal, subject
-from .store.schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
-from .store.store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
+from .store.store import (
+    ScyllaEventStore,
+    ScyllaSnapshotStore,
+    ScyllaSubjectKeys,
+    event_schema_cql,
+    key_schema_cql,
+    snapshot_schema_cql,
+)
 from .timers.processes import Action, CancelTimer, Processes, ProcessManager, Send, Sender, SetTimer
 from .timers.stores import ScyllaTimers, timer_schema_cql
 from .timers.timers import firing_id, timer_of, timer_spec

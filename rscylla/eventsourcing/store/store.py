@@ -1,11 +1,17 @@
 """Events, snapshots, and keys of subjects in tables of ScyllaDB.
 
-An append is one conditional batch in the partition of the aggregate: the static ``head`` moves if it is still what the
-append expects, and the rows of the events are inserted. Every write to the table is conditional, for plain writes and
-Paxos take their timestamps from different clocks. Plain reads at a quorum see all that was acknowledged.
+Events: one partition per aggregate, one row per event. An append is one conditional batch: the static ``head`` moves if
+it is still what the append expects, and the rows of the events are inserted. Every write to the table is conditional,
+for plain writes and Paxos take their timestamps from different clocks. Plain reads at a quorum see all that was
+acknowledged.
 
 The answer to an append may be lost, or say that its outcome is unknown. A serial read settles it: whatever was on its
 way is then either applied, or never will be. What is at the versions of the append says whose events are there.
+
+Snapshots: one row per aggregate, one cell per snapshot, so that two writers at the same time never mix theirs.
+
+Keys: one row per subject. An empty key means that the subject was forgotten. It is written over the key instead of a
+deletion: a replica that missed a deletion could bring the key back.
 
 Sources: the outcome of a conditional write that timed out, and of a serial read after it: as in
 ``cursorstore.leases.lease``.
@@ -19,27 +25,107 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, timedelta
 from typing import Any
 
-from cursorstore.table import InTable, StoreTable, values_of
+import attrs
+
+from cursorstore.table import InTable, StoreTable, TableKind, values_of
 
 from ..._retry import Backoff, may_help, retry
 from ..._tokens import TokenRange
 from ...base import TableScan
 from ...clock import Clock, Stop, SystemClock
-from ...errors import ConnectionFailed, MalformedData, QueryTimeout, SubjectForgotten, VersionConflict
+from ...errors import ConfigError, ConnectionFailed, MalformedData, QueryTimeout, SubjectForgotten, VersionConflict
 from ..abc import ScanPage
 from ..envelope import AggregateID, EventRecord, Snapshot
 from .bounds import Bounds, conflict, content
-from .schema import (
-    DEFAULT_EVENT_TABLE,
-    DEFAULT_KEY_TABLE,
-    DEFAULT_LOG_TTL,
-    DEFAULT_SNAPSHOT_TABLE,
-    KEYS,
-    SNAPSHOTS,
-    events_kind,
+
+__all__ = [
+    "ScyllaEventStore",
+    "ScyllaSnapshotStore",
+    "ScyllaSubjectKeys",
+    "event_schema_cql",
+    "key_schema_cql",
+    "snapshot_schema_cql",
+]
+
+DEFAULT_EVENT_TABLE = "rscylla_events"
+
+DEFAULT_SNAPSHOT_TABLE = "rscylla_snapshots"
+
+DEFAULT_KEY_TABLE = "rscylla_subject_keys"
+
+DEFAULT_LOG_TTL = timedelta(days=7)
+"""How long the log keeps an event: longer than any outage of its readers. Scylla's own default is a day."""
+
+EVENTS = TableKind(
+    what="event table",
+    table=DEFAULT_EVENT_TABLE,
+    columns={
+        "aggregate_type": "text",
+        "aggregate_id": "text",
+        "version": "bigint",
+        "head": "bigint static",
+        "event_id": "uuid",
+        "event_type": "text",
+        "event_schema": "int",
+        "data": "text",
+        "at": "timestamp",
+        "correlation_id": "text",
+        "causation_id": "text",
+        "user": "text",
+        "metadata": "frozen<map<text, text>>",
+    },
+    primary_key="(aggregate_type, aggregate_id), version",
+    options="CLUSTERING ORDER BY (version ASC) AND ",
+    comment="events of aggregates; every write is a conditional batch of rscylla, do not edit rows",
+    hint="create it with create_schema() or create=True of the store, or the statement of event_schema_cql()",
 )
 
-__all__ = ["ScyllaEventStore", "ScyllaSnapshotStore", "ScyllaSubjectKeys"]
+SNAPSHOTS = TableKind(
+    what="snapshot table",
+    table=DEFAULT_SNAPSHOT_TABLE,
+    columns={"aggregate_type": "text", "aggregate_id": "text", "snapshot": "text"},
+    primary_key="(aggregate_type, aggregate_id)",
+    options="",
+    comment="last snapshots of aggregates; rows may be deleted, the events make them again",
+    hint="create it with create_schema() or create=True of the store, or the statement of snapshot_schema_cql()",
+)
+
+KEYS = TableKind(
+    what="table of subject keys",
+    table=DEFAULT_KEY_TABLE,
+    columns={"subject": "text", "key": "blob"},
+    primary_key="subject",
+    options="",
+    comment="keys of personal data; an empty key means forgotten; do not delete rows, and keep no old backups",
+    hint="create it with create_schema() or create=True of the keys, or the statement of key_schema_cql()",
+)
+
+
+def events_kind(log_ttl: timedelta = DEFAULT_LOG_TTL) -> TableKind:
+    """Return the kind of an event table whose log keeps changes for *log_ttl*.
+
+    Raises:
+        ConfigError: it is less than a second, or more than the database allows.
+    """
+    seconds = int(log_ttl.total_seconds())
+    if not 1 <= seconds < 2**31:
+        raise ConfigError("log_ttl must be a second or more, and less than 68 years")
+    options = f"cdc = {{'enabled': true, 'ttl': {seconds}}} AND "
+    return attrs.evolve(EVENTS, options=EVENTS.options + options)
+
+
+def event_schema_cql(keyspace: str, table: str = DEFAULT_EVENT_TABLE, *, log_ttl: timedelta = DEFAULT_LOG_TTL) -> str:
+    """Return the statement that creates a table of events with its CDC log, without a semicolon.
+
+    Raises:
+        ConfigError: a name is not a valid name of a keyspace or table, or *log_ttl* is out of range.
+    """
+    return events_kind(log_ttl).cql(keyspace, table)
+
+
+snapshot_schema_cql = SNAPSHOTS.cql
+
+key_schema_cql = KEYS.cql
 
 ATTEMPTS = 8
 """At a write whose outcome is unknown, and whether it was applied could not be read, or which was not applied."""
