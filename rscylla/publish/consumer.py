@@ -14,7 +14,7 @@ from ..abc import Consumer as ConsumerLike
 from ..abc import JointPublisher, Message, PublishDone, Publisher, Run
 from ..errors import ConfigError, PublishFailed, PublishRejected, Stopped, is_expected
 from ..event import Event
-from ..reflex import Collector, Deferred, Entry, InFlight, positive
+from ..reflex import Collecting, Entry, InFlight, positive
 
 __all__ = ["DeadLetter", "Messages", "publishing"]
 
@@ -82,7 +82,7 @@ def publishing(
     return _Publishing(name, messages, publisher, max_unacknowledged, max_bytes, dead_letter, settle_s, options)
 
 
-class _Publishing(Deferred["_RecordsInFlight"]):
+class _Publishing(Collecting["_RecordsInFlight"]):
     def __init__(
         self,
         name: str,
@@ -94,8 +94,7 @@ class _Publishing(Deferred["_RecordsInFlight"]):
         settle_s: float,
         options: dict[str, Any],
     ) -> None:
-        self._collector = Collector(name, self._collect, **options)
-        super().__init__(self._collector)
+        super().__init__(name, options)
         for role, function in (("messages", messages), ("dead_letter", dead_letter)):
             if not callable(function) and (function is not None or role == "messages"):
                 raise ConfigError(f'consumer "{name}": {role} is not callable; pass a function')
@@ -103,27 +102,12 @@ class _Publishing(Deferred["_RecordsInFlight"]):
         self.limit = positive("max_unacknowledged", name, limit)
         self.max_bytes = positive("max_bytes", name, max_bytes)
         self._together = min(TOGETHER, self.limit)
-        self._collected = False
 
     def open(self, run: Run) -> _RecordsInFlight:
         return _RecordsInFlight(self, run)
 
-    def consume(self, event: Event, run: Run) -> None:
-        self._collected = False
-        self._inner.consume(event, run)
-        if not self._collected:  # filtered out: the cursor still moves past it
-            self.progress(event)
-
     def room(self) -> int:
         return self._together if self._collector.takes_all else 0
-
-    def consume_chunk(self, events: Sequence[Event], run: Run) -> None:
-        with self.series.collecting(events):
-            self.work.put(events)
-
-    def _collect(self, event: Event, run: Run) -> None:
-        self._collected = True
-        self.work.put((event,))
 
 
 class _RecordsInFlight:

@@ -3,7 +3,7 @@
 from ._run import run
 from .consumer import Consumer
 from .context import Run
-from .deferred import Collector, Deferred
+from .deferred import Collecting
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
 from .first import take_along
@@ -47,11 +47,10 @@ __all__ = [
     "BatchMetrics",
     "BatchSeries",
     "CircuitBreaker",
-    "Collector",
+    "Collecting",
     "Consumer",
     "ConsumerSeries",
     "Consuming",
-    "Deferred",
     "Entry",
     "EventFilter",
     "Fate",

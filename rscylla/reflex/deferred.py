@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..abc import Consumer as ConsumerLike
 from ..abc import Run
@@ -14,7 +15,7 @@ from .consumer import Consumer
 from .inflight import InFlight
 from .wrapper import Wrapper
 
-__all__ = ["Collector", "Deferred", "Work"]
+__all__ = ["Collecting", "CollectingWork", "Deferred", "Work"]
 
 
 class Work(Protocol):
@@ -32,12 +33,6 @@ class Work(Protocol):
 
 
 W = TypeVar("W", bound=Work)
-
-
-class Collector(Consumer):
-    """Filters and measures events that are taken together, and counted as consumed when they are done."""
-
-    _outcome = None
 
 
 class Deferred(Wrapper, Generic[W]):
@@ -86,3 +81,42 @@ class Deferred(Wrapper, Generic[W]):
         if work is not None:
             work.close()
         super().stop()
+
+
+class CollectingWork(Work, Protocol):
+    """Work of which several events are one part."""
+
+    def put(self, events: Sequence[Event], /) -> None:
+        """Take *events*, at least one. Waits for room; raises ``Stopped`` if the run ends first."""
+
+
+C = TypeVar("C", bound=CollectingWork)
+
+
+class _Collector(Consumer):
+    """Filters and measures events that are counted as consumed when they are done."""
+
+    _outcome = None
+
+
+class Collecting(Deferred[C]):
+    """Takes events together. The cursor also moves past those that are filtered out."""
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self._collector = _Collector(name, self._collect, **options)
+        super().__init__(self._collector)
+        self._collected = False
+
+    def consume(self, event: Event, run: Run) -> None:
+        self._collected = False
+        self._inner.consume(event, run)
+        if not self._collected:
+            self.progress(event)
+
+    def consume_chunk(self, events: Sequence[Event], run: Run) -> None:
+        with self.series.collecting(events):
+            self.work.put(events)
+
+    def _collect(self, event: Event, run: Run) -> None:
+        self._collected = True
+        self.work.put((event,))

@@ -15,7 +15,7 @@ from ...abc import Run
 from ...clock import Stop
 from ...errors import ConfigError, is_expected
 from ...event import Event
-from ..deferred import Collector, Deferred
+from ..deferred import Collecting
 from ..inflight import Entry, InFlight, positive, wait_until
 from ..wrapper import Wrapper
 
@@ -55,7 +55,7 @@ class _Batches:
         )
         self._thread.start()
 
-    def put(self, event: Event) -> None:
+    def _add(self, event: Event) -> None:
         """Add *event* to the batch. Waits while the batch is full and the previous one is not done.
 
         Raises:
@@ -83,11 +83,11 @@ class _Batches:
         """How many events fit into the batch."""
         return self._limits.size - len(self._buffer)
 
-    def put_many(self, events: Sequence[Event]) -> None:
-        """Add *events*, which fit, to the batch, as ``put`` would one by one, if batches have no limit of bytes."""
+    def put(self, events: Sequence[Event]) -> None:
+        """Add *events* to the batch: one, or as many as fit if batches have no limit of bytes."""
         first, *others = events
         with self._lock:
-            self.put(first)
+            self._add(first)
             if others:
                 assert self._entry is not None, "no batch is taken while the lock is held"
                 self._buffer += others
@@ -162,19 +162,17 @@ class _Batches:
                 clock.wait(wake, left)
 
 
-class _Batch(Deferred[_Batches]):
+class _Batch(Collecting[_Batches]):
     def __init__(
         self, name: str, fn: BatchFunc, limits: _Limits, fallback: ConsumerLike | None, options: dict[str, Any]
     ) -> None:
-        self._collector = Collector(name, self._collect, **options)
-        super().__init__(self._collector)
+        super().__init__(name, options)
         if not callable(fn):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
         self._limits = limits
         # Wrapped for the checks of ``Wrapper``: a fallback must be done with an event when it returns.
         self._fallback = None if fallback is None else Wrapper(fallback)
-        self._collected = False
 
     def open(self, run: Run) -> _Batches:
         return _Batches(self._deliver, run, self._limits, self.name)
@@ -194,27 +192,13 @@ class _Batch(Deferred[_Batches]):
         if self._fallback is not None:
             self._fallback.stop()
 
-    def consume(self, event: Event, run: Run) -> None:
-        self._collected = False
-        self._inner.consume(event, run)
-        if not self._collected:  # filtered out: the cursor still moves past it
-            self.progress(event)
-
     def room(self) -> int:
         if self._limits.max_bytes is not None or not self._collector.takes_all:
             return 0
         return max(1, self.work.room)
 
-    def consume_chunk(self, events: Sequence[Event], run: Run) -> None:
-        with self.series.collecting(events):
-            self.work.put_many(events)
-
     def progress(self, cursor: str | Event) -> None:
         self.work.progress(cursor)
-
-    def _collect(self, event: Event, run: Run) -> None:
-        self.work.put(event)
-        self._collected = True
 
     def _deliver(self, events: list[Event], run: Run) -> None:
         series = self.series
