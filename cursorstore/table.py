@@ -246,7 +246,7 @@ def qualified(keyspace: str, table: str) -> str:
 def check_name(what: str, name: str, *, least: int = 1, most: int = 65_535) -> None:
     """Raise ``ConfigError`` if *name*, which is *what*, cannot be a key of a table, or text of so many bytes."""
     try:
-        size = len(name.encode()) if isinstance(name, str) else -1
+        size = -1 if not isinstance(name, str) else len(name) if name.isascii() else len(name.encode())
     except UnicodeEncodeError:  # half of a pair of surrogates
         size = -1
     if not least <= size <= most:
