@@ -26,7 +26,7 @@ from rscylla._tokens import slice_at
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.walk import Switch, Walk
 from rscylla.cdc.read import slices
-from rscylla.service.groups import balance as _balance
+from rscylla.service.groups import balance
 from rscylla.service.groups.slicekeeper import SliceKeeper
 from rscylla.service.lease import LeasedStop
 
@@ -136,7 +136,7 @@ def larger_shares_for_who_has_less(monkeypatch: pytest.MonkeyPatch) -> None:
         for place, token in enumerate(fit):
             yield token, count // len(fit) + (place < count % len(fit))
 
-    monkeypatch.setattr(_balance, "_shares", shares)
+    monkeypatch.setattr(balance, "_shares", shares)
 
 
 def who_leaves_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

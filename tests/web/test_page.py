@@ -18,7 +18,7 @@ from rscylla.clock import SystemClock
 from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec
 from rscylla.service import Service, http
-from rscylla.service.page import status as _status
+from rscylla.service.page import status
 from rscylla.testing import FakeCursorStore, FakeStream
 
 PATIENCE_S = 60.0
@@ -47,7 +47,7 @@ def events(*numbers: int) -> list[SimpleEvent]:
 
 
 def test_charts_move_when_events_come(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_status, "EVERY_S", 0.05)
+    monkeypatch.setattr(status, "EVERY_S", 0.05)
     stream = FakeStream(events(1, 2))
     with service(stream) as running:
         shown = open_page("http://{}:{}/".format(*running.address or ()))

@@ -32,15 +32,15 @@ from turns import Host, Turns
 
 import cursorstore.groups.group
 from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership, abort_reslice, reslice_group
-from cursorstore.groups import memory as _memorygroups
+from cursorstore.groups import memory
 from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
 from rscylla._groups import GroupView
 from rscylla._tokens import Slice
 from rscylla.abc import CursorStore
 from rscylla.clock import Stop
 from rscylla.reflex.telemetry.meters import meters_for
-from rscylla.service import lease as _lease
-from rscylla.service.groups import slicekeeper as _slicekeeper
+from rscylla.service import lease
+from rscylla.service.groups import slicekeeper
 from rscylla.service.groups.work import GroupWork
 from rscylla.testing import ManualClock
 
@@ -89,11 +89,11 @@ class GroupSimulation:
     def run(self) -> Counter[str]:
         with ExitStack() as living:
             names = self.turns.primitives()
-            living.enter_context(patch.object(_lease, "threading", names["threading"]))
+            living.enter_context(patch.object(lease, "threading", names["threading"]))
             living.enter_context(patch.object(cursorstore.groups.group, "threading", names["threading"]))
-            living.enter_context(patch.object(_memorygroups, "threading", names["threading"]))
-            living.enter_context(patch.object(_slicekeeper, "threading", names["threading"]))
-            living.enter_context(patch.object(_slicekeeper, "SimpleQueue", names["SimpleQueue"]))
+            living.enter_context(patch.object(memory, "threading", names["threading"]))
+            living.enter_context(patch.object(slicekeeper, "threading", names["threading"]))
+            living.enter_context(patch.object(slicekeeper, "SimpleQueue", names["SimpleQueue"]))
             tokens = SimpleNamespace(uuid4=lambda: uuid.UUID(int=self.dice.getrandbits(128)))
             living.enter_context(patch.object(cursorstore.groups.group, "uuid", tokens))
             living.enter_context(in_turns(self.turns))

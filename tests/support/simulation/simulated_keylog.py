@@ -23,8 +23,7 @@ from cassandra.query import tuple_factory
 from fake_scylla import FakeScylla, FakeSession
 from turns import Turns
 
-from cursorstore import ScyllaCursorStore
-from cursorstore import table as _cql
+from cursorstore import ScyllaCursorStore, table
 from cursorstore.cursors import buffered, scylla
 from rscylla import QueryTimeout, RscyllaError, Stopped, StreamLag
 from rscylla._streamid import token_of
@@ -146,7 +145,7 @@ def in_turns(turns: Turns) -> Iterator[None]:
     threading = turns.primitives()["threading"]
     known, slot = scylla._Known, buffered._Slot
     with ExitStack() as living:
-        for room in (_cql, scylla, buffered):
+        for room in (table, scylla, buffered):
             living.enter_context(patch.object(room, "threading", threading))
         living.enter_context(patch.object(scylla, "_Known", lambda: known(lock=threading.RLock())))
         living.enter_context(patch.object(buffered, "_Slot", lambda: slot(writing=threading.Lock())))

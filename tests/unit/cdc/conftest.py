@@ -10,8 +10,7 @@ import pytest
 from fakelog import NOW_US, FakeLog
 
 from rscylla.cdc.read import reader
-from rscylla.cdc.rows import LogRows
-from rscylla.cdc.rows import events as records
+from rscylla.cdc.rows import LogRows, events
 from rscylla.testing import ManualClock
 
 
@@ -35,12 +34,12 @@ def log(clock: ManualClock) -> FakeLog:
 @pytest.fixture
 def second_event_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the second event of a stream, made in Python, raise ``ZeroDivisionError`` once."""
-    made, event = itertools.count(), records.ChangeEvent
+    made, event = itertools.count(), events.ChangeEvent
 
-    def make(*args: Any) -> records.ChangeEvent:
+    def make(*args: Any) -> events.ChangeEvent:
         if next(made) == 1:
             raise ZeroDivisionError
         return event(*args)
 
     monkeypatch.setattr(reader, "new_rows", LogRows)
-    monkeypatch.setattr(records, "ChangeEvent", make)
+    monkeypatch.setattr(events, "ChangeEvent", make)

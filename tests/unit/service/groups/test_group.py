@@ -32,7 +32,7 @@ from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec, fast_and_sweep, slice_name
 from rscylla.reflex.spec import checked_specs
 from rscylla.service import Group, Restarts, Service, group_lanes
-from rscylla.service.groups import slicekeeper as _slicekeeper
+from rscylla.service.groups import slicekeeper
 from rscylla.service.groups.slicekeeper import SliceKeeper
 from rscylla.service.lease import LeasedStop
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
@@ -540,7 +540,7 @@ def test_a_slow_consumer_holds_up_its_own_slice_alone(team: Team) -> None:
 
 
 def test_slices_move_one_after_the_other(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_slicekeeper, "ALONE_S", math.inf)  # the clock goes on while a busy machine ends the lanes
+    monkeypatch.setattr(slicekeeper, "ALONE_S", math.inf)  # the clock goes on while a busy machine ends the lanes
     first = team.join("first")
     team.until_held(8)
     running = []

@@ -24,11 +24,10 @@ from rscylla._timeuuid import datetime_of
 from rscylla.event import SimpleEvent
 from rscylla.reflex import CircuitBreaker, Consumer, Spec, slice_of
 from rscylla.reflex.telemetry.meters import meters_for
-from rscylla.service import Restarts, Service
-from rscylla.service import letter_counts as _letter_counts
+from rscylla.service import Restarts, Service, letter_counts
 from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits
 from rscylla.service.letter_counts import LISTED, LetterCounts
-from rscylla.service.page import status as _status
+from rscylla.service.page import status
 from rscylla.service.page.history import EVERY_S, NOTES, POINTS, History
 from rscylla.service.page.page import page
 from rscylla.service.page.status import Watch
@@ -253,7 +252,7 @@ def test_letters_are_listed_again_only_when_their_number_has_changed() -> None:
 
 
 def test_so_many_letters_are_listed_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_letter_counts, "LISTED", 5)
+    monkeypatch.setattr(letter_counts, "LISTED", 5)
     assert LISTED > 5
     letters = counted(stored(*(letter("billing", n) for n in range(6))))
     assert (letters.listed_all, [one.event.id for one in letters.newest]) == (False, ["e4", "e3", "e2", "e1", "e0"])
@@ -272,7 +271,7 @@ def test_a_document_serves_many_readers_for_a_moment() -> None:
     for _ in range(50):
         watch.answer({})
     assert len(made) == 1
-    clock.advance(_status.FRESH_S)
+    clock.advance(status.FRESH_S)
     watch.answer({})
     assert len(made) == 2
 
