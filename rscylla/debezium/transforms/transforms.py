@@ -263,13 +263,9 @@ class ExtractNewRecordState:
     def _extracted(self, record: Record) -> Record | None:
         envelope, schema = record.value, record.value_schema
         if envelope is None or schema is None:
-            record = record.with_shared()
-            of_delete = [Header(r.name, _REQUIRED_TEXT, "d") for r in self._headers if r.field == "op"]
-            return record._replace(headers=(*record.headers, *of_delete)) if self.keep_tombstones else None
+            return self._tombstone(record)
         if schema.name is None or not schema.name.endswith(".Envelope"):
             return record
-        before, after = envelope["before"], envelope["after"]
-        is_delete = after is None
         headers = [
             Header(r.name, _added(found[0]), found[1])
             for r in self._headers
@@ -277,28 +273,40 @@ class ExtractNewRecordState:
         ]
         if record.shared is not None:
             record.shared[:] = headers
-        if is_delete and (before is None or self.deletes == "drop"):
+        is_delete = envelope["after"] is None
+        image = "before" if is_delete else "after"
+        row = envelope[image]
+        if row is None or (is_delete and self.deletes == "drop"):
             return None
-        topic = self._topic(record.topic, schema, "before" if is_delete else "after", before if is_delete else after)
+        topic = self._topic(record.topic, schema, image, row)
         record = record._replace(topic=topic, headers=(*record.headers, *headers), shared=None)
         dropped = self._dropped(record) if self.drop_header else frozenset()
-        if self.drop_from_key and dropped:
+        if self.drop_from_key:
             record = self._without(record, dropped, of_key=True)
         if is_delete and self.deletes == "tombstone":
             return record._replace(value_schema=_field(schema, "after"), value=None)
-        value = dict(before if is_delete else after)
+        if is_delete:  # Debezium adds fields after it has left out those of a delete
+            dropped -= {reference.name for reference in self._fields}
+        return self._without(self._unwrapped(record, envelope, schema, image), dropped, of_key=False)
+
+    def _tombstone(self, record: Record) -> Record | None:
+        if not self.keep_tombstones:
+            return None
+        record = record.with_shared()
+        of_delete = [Header(r.name, _REQUIRED_TEXT, "d") for r in self._headers if r.field == "op"]
+        return record._replace(headers=(*record.headers, *of_delete))
+
+    def _unwrapped(self, record: Record, envelope: Mapping[str, Any], schema: Schema, image: str) -> Record:
+        """Return the record with the row *image* of the envelope, and the fields that are added to it."""
+        is_delete = image == "before"
         rewrites = self.deletes in ("rewrite", "rewrite-with-tombstone")
+        value = dict(envelope[image])
         if rewrites:
             value[_DELETED] = "true" if is_delete else "false"
         for reference in self._fields:
             if (found := reference.find(schema, envelope)) is not None:
                 value[reference.name] = found[1]
-        unwrapped = record._replace(value_schema=self._schema(schema, is_delete, rewrites), value=value)
-        if not dropped:
-            return unwrapped
-        if is_delete:  # Debezium adds fields after that
-            dropped -= {reference.name for reference in self._fields}
-        return self._without(unwrapped, dropped, of_key=False)
+        return record._replace(value_schema=self._schema(schema, is_delete, rewrites), value=value)
 
     def _dropped(self, record: Record) -> frozenset[str]:
         """Return the names that the header lists."""
