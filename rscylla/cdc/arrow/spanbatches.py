@@ -14,7 +14,7 @@ from ...errors import ConfigError, SchemaChanged
 from ...types import NO_DIGITS, Digits
 from ..log import BaseColumn, LoggedTable, scan_cql, type_named
 from ..read import Span, SpanReader
-from ..rows import Layout, LogRows, new_rows
+from ..rows import Layout, LogRows, leave_out_lost_keys, new_rows
 from .batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
 
 __all__ = ["check_schema", "columns_of", "span_batches", "statement_of"]
@@ -111,7 +111,7 @@ def _each_of_window(
         rows = rows.add(page, reader.layout_of(page))
     pages.clear()
     table = reader.table
-    if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
+    if leave_out_lost_keys(rows, table, span.window.start_us, span.after):
         on_lost_keys(table)
     rows.sort()
     for part in rows.by_layout():

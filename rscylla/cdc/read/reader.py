@@ -33,6 +33,7 @@ from ..rows import (
     Layouts,
     LogRows,
     changes_of,
+    leave_out_lost_keys,
     lowest_position,
     new_rows,
     rows_as_events,
@@ -307,7 +308,7 @@ class Reader:
         self._slow_down(len(rows))
         if rows:
             self._source.confirm(window.end_us, with_rows=True)
-        if rows.leave_out_lost_keys(self._source.table, window.start_us, self._skip):
+        if leave_out_lost_keys(rows, self._source.table, window.start_us, self._skip):
             self._follower.report_lost_keys(self._source.table, window.end_us)
         if len(self._slices) == 1:
             self._part.keep_own(rows, token_of_key)

@@ -9,12 +9,12 @@ events      changes as events: identity, key, metadata
 compiled    the same in C, which runs where it was built; what everything means is said in its twins above
 """
 
-from .changes import Bound, Change, ChangeBatch, KeyRange
+from .changes import Bound, Change, KeyRange, Record
 from .columns import ColumnChange, ColumnState
 from .events import NO_EVENTS, ChangeEvent, Counters, EventContext, Events, changes_of, lowest_position, rows_as_events
 from .grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
 from .layout import Cells, Layout, Layouts, ValueColumn
-from .rows import LogRows, new_rows, token_of_key
+from .rows import LogRows, leave_out_lost_keys, new_rows, token_of_key
 
 __all__ = [
     "NO_EVENTS",
@@ -24,7 +24,6 @@ __all__ = [
     "Bound",
     "Cells",
     "Change",
-    "ChangeBatch",
     "ChangeEvent",
     "ColumnChange",
     "ColumnState",
@@ -35,8 +34,10 @@ __all__ = [
     "Layout",
     "Layouts",
     "LogRows",
+    "Record",
     "ValueColumn",
     "changes_of",
+    "leave_out_lost_keys",
     "lowest_position",
     "new_rows",
     "rows_as_events",

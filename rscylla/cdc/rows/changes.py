@@ -1,4 +1,4 @@
-"""Changes as typed values: a ``Change`` is a delta row with its images, a ``ChangeBatch`` a record of changes."""
+"""Changes as typed values: a ``Change`` is a delta row with its images, a ``Record`` a record of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .columns import ColumnChange, column_change, untouched
 from .grouping import IMAGES, PARTITION_DELETES, POSTIMAGE, PREIMAGE, RANGE_STARTS, RANGES, Parts
 from .layout import Cells, Layout
 
-__all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of"]
+__all__ = ["Bound", "Change", "KeyRange", "Record", "operation_of"]
 
 T = TypeVar("T")
 
@@ -47,29 +47,6 @@ _BOUND_INCLUSIVE = {
     Operation.RANGE_END_INCLUSIVE: True,
     Operation.RANGE_END_EXCLUSIVE: False,
 }
-
-
-class _Lazy(Generic[T]):
-    """A property that is computed once. Unlike ``functools.cached_property`` in Python 3.11, it takes no lock.
-
-    If two threads compute it at the same time, they get equal values.
-    """
-
-    def __init__(self, work: Callable[[Any], T]) -> None:
-        self._work = work
-        self.__doc__ = work.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> T:
-        if instance is None:
-            return cast("T", self)
-        try:
-            value = instance.__dict__[self._name] = self._work(instance)
-        except ValueError as e:
-            raise _malformed(instance) from e
-        return value
 
 
 def _malformed(change: PartsInPython) -> MalformedData:
@@ -158,7 +135,7 @@ class PartsInPython:
     _preimage: Cells | None = None
     _postimage: Cells | None = None
     _range_end: Cells | None = None
-    _batch: ChangeBatch | None = None
+    _batch: Record | None = None
     batch_index: int = 0
     """Position of this change in its record, from 0."""
 
@@ -243,7 +220,7 @@ class Change(_Parts):
     parts of columns.
     """
 
-    @_Lazy
+    @property
     def operation(self) -> Operation:
         return _OPERATIONS[self._cells[self._layout.operation]]
 
@@ -274,7 +251,7 @@ class Change(_Parts):
         """The values that this change wrote, by column; for a collection, the elements that it added or replaced."""
         return {c.name: value for c in self._layout.values if (value := c.value_in(self._cells)) is not None}
 
-    @_Lazy
+    @_Kept
     def deleted(self) -> frozenset[str]:
         """The columns that were set to null. A collection that was overwritten is both here and in ``values``."""
         return frozenset(c.name for c in self._layout.values if c.marked_in(self._cells))
@@ -298,7 +275,7 @@ class Change(_Parts):
             return KeyRange(here, end) if self._cells[self._layout.operation] in RANGE_STARTS else KeyRange(None, here)
         return None
 
-    @_Lazy
+    @_Kept
     def cql_types(self) -> Mapping[str, str]:
         """The CQL type of each column of the base table when the log row was read, such as ``frozen<list<int>>``.
 
@@ -348,10 +325,10 @@ class Change(_Parts):
         """The write timestamp, aware UTC."""
         return tu.datetime_of(self.timestamp_us)
 
-    @_Lazy
-    def batch(self) -> ChangeBatch:
+    @property
+    def batch(self) -> Record:
         """The record that contains the change: what one statement or batch wrote to one partition at one time."""
-        return self._batch if self._batch is not None else ChangeBatch(self._layout, [self._cells], None)
+        return self._batch if self._batch is not None else Record(self._layout, [self._cells], None)
 
     @property
     def batch_end(self) -> bool:
@@ -405,7 +382,7 @@ class Change(_Parts):
 _NEVER_STATIC = RANGES | PARTITION_DELETES | {b"\xfd", b"\x03"}
 
 
-class ChangeBatch:
+class Record:
     """A record of the log: the changes of one write to one partition at one time. Shared by their events.
 
     A record is not ``complete`` if rows of it are missing, because it was read while it expired or because somebody
@@ -472,7 +449,7 @@ class ChangeBatch:
         return {**named, "size": self.size, "complete": self.complete}
 
     def __repr__(self) -> str:
-        return f"<ChangeBatch of {self.size} at {self.time}{'' if self.complete else ', incomplete'}>"
+        return f"<Record of {self.size} at {self.time}{'' if self.complete else ', incomplete'}>"
 
 
 _SEQ = struct.Struct(">i")

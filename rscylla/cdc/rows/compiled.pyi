@@ -1,8 +1,6 @@
-from collections.abc import Iterator
-
 from .changes import PartsInPython
 from .events import ChangeEvent as InPython
-from .events import EventContext
+from .events import EventContext, Events
 from .layout import Cells, Layout
 from .rows import LogRows as RowsInPython
 
@@ -12,7 +10,7 @@ class Plan:
 class ChangeParts(PartsInPython): ...
 
 class LogRows(RowsInPython):
-    def events(self, context: EventContext, *, joined: bool, after: bytes = b"") -> Iterator[ChangeEvent]: ...
+    def events(self, context: EventContext, *, joined: bool, after: bytes = b"") -> Events: ...
 
 class ChangeEvent(InPython):
     def packed(self) -> tuple[bytes, bytes | None, bytes | None, int]: ...

@@ -1033,12 +1033,6 @@ cdef class LogRows:
         part._reserve(room)
         return part
 
-    def leave_out_lost_keys(self, table, start_us, after):
-        """Drop the rows whose key was lost with a renamed column; see ``rows.LogRows``."""
-        from .rows import leave_out_lost_keys
-
-        return leave_out_lost_keys(self, table, start_us, after)
-
     def by_layout(self):
         """Return an iterator of the rows in parts of one layout each: themselves."""
         return iter((self,))
@@ -1247,7 +1241,7 @@ cdef class Record:
     cdef batch(self):
         if self._batch is None:
             cells = [cells_of(PyBytes_AS_STRING(<bytes> row), self.plan.columns) for row in self.rows]
-            self._batch = changes().ChangeBatch(self.plan.layout, cells, self.parts)
+            self._batch = changes().Record(self.plan.layout, cells, self.parts)
         return self._batch
 
 
@@ -1315,7 +1309,7 @@ cdef class ChangeParts:
 
     cdef Plan plan
     cdef bytes row, preimage, postimage, range_end
-    cdef object batch_  # a Record or ChangeBatch; None: the row is a record of its own
+    cdef object batch_  # a Record, of here or of ``changes``; None: the row is a record of its own
     cdef object cells
     cdef readonly Py_ssize_t batch_index
     """Position of this change in its record, from 0."""

@@ -16,7 +16,7 @@ from ..._decoder import twin
 from ...errors import EventTypeError, is_resumable
 from ...event import GRID_US, Event, Operation
 from ...types import dumps, dumps_key
-from .changes import Change, ChangeBatch, operation_of
+from .changes import Change, Record, operation_of
 from .grouping import NOT_ALONE, parts_of, records_in
 from .layout import Cells, Layout
 from .rows import LogRows
@@ -97,7 +97,7 @@ class ChangeEvent(Event):
         position: bytes,
         cells: Cells,
         layout: Layout,
-        record: ChangeBatch | None = None,
+        record: Record | None = None,
         index: int = 0,
     ) -> None:
         self.position = position
@@ -312,7 +312,7 @@ def made_in_python(
             layout, of_record = rows.record(at, end)
             operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
             parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
-            record = ChangeBatch(layout, of_record, parts)
+            record = Record(layout, of_record, parts)
             if not record.complete:
                 counters.incomplete_records += 1
             for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
@@ -335,7 +335,7 @@ def lowest_position(us: int) -> bytes:
 
 def rows_as_events(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Events:
     """Return one event per log row, whatever its operation; for the arguments see ``changes_of``."""
-    return _events_of(rows, context, after, joined=False)
+    return rows.events(context, joined=False, after=after)
 
 
 def changes_of(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Events:
@@ -347,10 +347,4 @@ def changes_of(rows: LogRows, context: EventContext, *, after: bytes = b"") -> E
         rows: sorted by position, with whole records: all rows of one stream and time.
         after: a position; events at or before it are left out.
     """
-    return _events_of(rows, context, after, joined=True)
-
-
-def _events_of(rows: Any, context: EventContext, after: bytes, *, joined: bool) -> Events:
-    if not isinstance(rows, LogRows):  # those of the compiled decoder
-        return cast("Events", rows.events(context, joined=joined, after=after))
-    return EventsInPython(rows, context, after, joined=joined)
+    return rows.events(context, joined=True, after=after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._decoder import twin
 from ..._timeuuid import FLIP_SIGNS
@@ -13,6 +13,9 @@ from ...errors import MalformedData
 from ..log import LoggedTable
 from .grouping import ChangeRows, grouped, records_in
 from .layout import Cells, Layout, moved, united
+
+if TYPE_CHECKING:
+    from .events import EventContext, Events
 
 __all__ = ["LogRows", "leave_out_lost_keys", "new_rows", "routing_key", "token_of_key"]
 
@@ -197,9 +200,11 @@ class LogRows:
         whole = united(list(zip(layouts, cells, strict=True)))
         return whole, [moved(row, its, whole) for its, row in zip(layouts, cells, strict=True)]
 
-    def leave_out_lost_keys(self, table: LoggedTable, start_us: int, after: bytes) -> bool:
-        """See the function of the same name."""
-        return leave_out_lost_keys(self, table, start_us, after)
+    def events(self, context: EventContext, *, joined: bool, after: bytes = b"") -> Events:
+        """Return the events of the rows; see ``events.changes_of``."""
+        from .events import EventsInPython
+
+        return EventsInPython(self, context, after, joined=joined)
 
 
 def routing_key(key: Iterable[bytes | None]) -> bytes:

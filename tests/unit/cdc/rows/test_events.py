@@ -172,7 +172,7 @@ def test_the_changes_of_a_record_share_their_batch() -> None:
         (2, True),
     ]
     assert [dict(c.key) for c in batch.changes] == [dict(e.key) for e in (first, second, third)]
-    assert repr(batch).startswith("<ChangeBatch of 3 at")
+    assert repr(batch).startswith("<Record of 3 at")
 
 
 def test_images_and_range_ends_are_not_separate_changes_of_a_batch() -> None:
