@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .replay import numbers_of
 
@@ -45,14 +46,11 @@ class Fold:
             arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             for column in self.columns:
                 given = arrays[column.name]
-                floors = [max(each) for each in zip(*(_times(arrays[n]) for n in column.floors), strict=True)]
+                newest = pc.max_element_wise(*(arrays[n] for n in column.floors))
+                floors = newest.fill_null(_NEVER).to_pylist()
                 state = states.setdefault(column.name, _State(given.type))
                 arrays[column.name] = state.after(given, firsts, floors, seconds)
             yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=batch.schema)
-
-
-def _times(array: Any) -> list[int]:
-    return [_NEVER if us is None else us for us in array.to_pylist()]
 
 
 _NEVER = -(2**63)
@@ -73,10 +71,11 @@ class _State:
         pool = self._pool
         keys = _hashable(pool.field("key"))
         times, dead, expires = (pool.field(name).to_pylist() for name in ("t", "dead", "expires"))
+        sizes = given.value_lengths().fill_null(0).to_pylist()
         at, floor = len(self._live), _NEVER
         chosen: list[int] = []
         ends = [0]
-        for count, first, now_floor, second in zip(_sizes(given), firsts, floors, seconds, strict=True):
+        for count, first, now_floor, second in zip(sizes, firsts, floors, seconds, strict=True):
             if first:
                 self._live.clear()
             if first or now_floor != floor:
@@ -95,10 +94,6 @@ class _State:
         return pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pool.take(pa.array(chosen, pa.int64())), type=self._type
         )
-
-
-def _sizes(lists: Any) -> list[int]:
-    return [0 if size is None else size for size in lists.value_lengths().to_pylist()]
 
 
 def _hashable(keys: Any) -> list[Any]:

@@ -268,7 +268,9 @@ def _column_cells(column: ColumnShape) -> list[Column]:
         ttl = F.col(quoted(f"cdc$ttl_{name}")).cast("bigint")
         cell = _cell(F.col(quoted(f"cdc$written_{name}")), value, _expires(name), ttl)
         return [F.when(value.isNotNull(), cell).alias(f"cdc$cell_{name}")]
-    none, oldest = F.lit(None).cast("bigint"), F.lit(_oldest(column))
+    # If the column was dropped and added again, its parts are newer than that.
+    oldest = F.lit(_OLDEST if column.dropped_us is None else column.dropped_us + 1)
+    none = F.lit(None).cast("bigint")
     if column.form == "udt":
         return [
             F.when(value.getField(field).isNotNull(), _cell(oldest, value.getField(field), none, none)).alias(alias)
@@ -284,11 +286,6 @@ def _column_cells(column: ColumnShape) -> list[Column]:
     else:
         found = F.transform(F.map_entries(value), lambda e: element(e["key"], e["value"]))
     return [found.alias(f"cdc$elements_{name}")]
-
-
-def _oldest(column: ColumnShape) -> int:
-    """Return the write time of the parts of *column*; if it was dropped and added again, they are newer than that."""
-    return _OLDEST if column.dropped_us is None else column.dropped_us + 1
 
 
 def _cell(time: Column, value: Column, expires: Column, ttl: Column, *, key: Column | None = None) -> Column:

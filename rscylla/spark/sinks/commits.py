@@ -265,7 +265,8 @@ class _DeltaLog(CommitLog):
     def state(self) -> State | None:
         newest = self._newest(self._history(f" LIMIT {_NEWEST}")) or self._newest(self._history(""))
         # RESTORE brings back the properties of its version, too, so they are never ahead of the data.
-        return _later(newest, self.stored)
+        states = [s for s in (newest, self.stored) if s is not None and s.cursor]
+        return max(states, key=lambda s: cursor_key(s.cursor)) if states else newest or self.stored
 
     def chain(self) -> list[_Commit]:
         return list(self._told(self._history("")))
@@ -453,11 +454,6 @@ def commit_log(spark: SparkSession, name: TableName, properties: Mapping[str, st
     """Return the log of the table *name*, which has *properties*."""
     logs = {"delta": _DeltaLog, "iceberg": _IcebergLog}
     return logs.get(properties.get("rscylla.format", ""), CommitLog)(spark, name, properties)
-
-
-def _later(one: State | None, other: State | None) -> State | None:
-    states = [s for s in (one, other) if s is not None and s.cursor]
-    return max(states, key=lambda s: cursor_key(s.cursor)) if states else one or other
 
 
 def to_property(value: str) -> str:
