@@ -17,8 +17,8 @@ from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, RscyllaError, is_resumable
 from rscylla.event import Event
 
-from ..checks import admin_of, check_consumer, conflict, find, moves
-from .codec import CursorCodec, EventCursorCodec, EventOrder
+from ..checks import admin_of, check_consumer, conflict, find, moves, overridden
+from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["BufferedCursorStore"]
 
@@ -33,29 +33,19 @@ class _Slot:
     """The buffer of one consumer. ``writing`` is held during a write, so that writes stay in order."""
 
     writing: threading.Lock = attrs.field(factory=threading.Lock)
-    known: str | Event | None = None  # highest position that was set or read, or its event; None until read
-    order: tuple[int, bytes] | None = None  # order key of ``known`` if a later event needs nothing but a comparison
-    pending: str | Event | None = None  # cursor to write, or its event
+    known: str | None = None  # highest position that was set or read; None until read
+    pending: str | None = None  # cursor to write
     error: Exception | None = None  # of the last write, until it is raised
     blocked: CursorError | None = None  # why set_cursor fails until the cursor is read again
-    last: LastEvent | None = None  # where the run leaves its events while ``order`` is known
+    last: LastEvent | None = None  # where the run leaves its events
+    is_open: bool = False  # whether the last cursor was saved without an error, so that the run may leave the next
     taken: Event | None = None  # the event that was taken from there last
 
-    def know(self, known: str | None, order: tuple[int, bytes] | None = None) -> None:
-        self.known = known
-        self.compare_with(order)
-
-    def compare_with(self, order: tuple[int, bytes] | None) -> None:
-        """Let later events be compared with *order*; None: the next one must go through ``set_cursor``."""
-        self.order = order
+    def may_leave(self, is_open: bool) -> None:
+        """Let the run leave later events; or not, so that the next one goes through ``set_cursor``."""
+        self.is_open = is_open
         if self.last is not None:
-            self.last.is_open = order is not None
-
-    def position(self, codec: CursorCodec) -> str | None:
-        """Return ``known`` as a position. Called with the lock of the store held."""
-        if isinstance(self.known, Event):
-            self.known = codec.encode(self.known.id)
-        return self.known
+            self.last.is_open = is_open
 
 
 class BufferedCursorStore:
@@ -93,7 +83,6 @@ class BufferedCursorStore:
         self._inner = inner
         self._interval = interval.total_seconds()
         self._codec = codec or EventCursorCodec()
-        self._order_of = EventOrder(self._codec).of
         self._background = background
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # guards the slots' fields; never held over a call of the inner store
@@ -115,61 +104,6 @@ class BufferedCursorStore:
         return self._codec.decode(known)
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
-        self._set(consumer, cursor, None)
-
-    def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = self._order_of(event)
-        moved = False
-        if order is not None:
-            with self._lock:
-                slot = self._slots.get(consumer)
-                if slot is not None:
-                    self._take_last(consumer, slot)
-                    moved = self._is_next(slot, event, order)
-        if not moved:
-            self._set(consumer, event.id, order)
-        elif not self._background:
-            self._flush_if_due(consumer)
-
-    def last_event_of(self, consumer: str) -> LastEvent:
-        slot = self._slot(consumer)
-        if not self._background:  # each call may have to write
-            return LastEvent()
-        with self._lock:
-            self._take_last(consumer, slot)
-            if slot.last is not None:
-                slot.last.is_open = False
-            slot.last, slot.taken = LastEvent(), None
-            slot.compare_with(slot.order)
-            return slot.last
-
-    @staticmethod
-    def _is_next(slot: _Slot, event: Event, order: tuple[int, bytes] | None) -> bool:
-        """Buffer *event* and return True if its *order* shows that it is later. Called with the lock held."""
-        if order is None or slot.order is None or order <= slot.order:
-            return False
-        slot.known, slot.order, slot.pending = event, order, event
-        return True
-
-    def _take_last(self, consumer: str, slot: _Slot) -> None:
-        """Buffer the event that the run left last, as if it were set now. Called with the lock held."""
-        event = None if slot.last is None else slot.last.event
-        if event is None or event is slot.taken:
-            return
-        slot.taken = event
-        order = self._order_of(event)
-        if slot.blocked or self._is_next(slot, event, order):
-            return
-        try:
-            given = self._codec.encode(event.id)
-            if moves(consumer, self._codec, slot.position(self._codec) or "", given):
-                slot.know(given)  # the place stays closed until set_cursor_after has raised what there is to raise
-                slot.pending = event
-        except RscyllaError as e:
-            slot.error = e
-            slot.compare_with(None)  # raised by the next set_cursor_after
-
-    def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
         given = self._codec.encode(cursor)
         slot = self._slot(consumer)
         self._require_usable(slot)
@@ -180,15 +114,46 @@ class BufferedCursorStore:
         with self._lock:
             self._take_last(consumer, slot)
             self._require_usable(slot)
-            if moves(consumer, self._codec, slot.position(self._codec) or "", given):
-                slot.know(given, order)
-                slot.pending = cursor
+            self._buffer(consumer, slot, cursor, given)
+            slot.may_leave(True)
             self._start_thread()
             error, slot.error = slot.error, None
         if error:
             raise error
         if not self._background:
             self._flush_if_due(consumer)
+
+    def last_event_of(self, consumer: str) -> LastEvent:
+        slot = self._slot(consumer)
+        if not self._background or overridden(self, BufferedCursorStore):  # each call may have to write
+            return LastEvent()
+        with self._lock:
+            self._take_last(consumer, slot)
+            if slot.last is not None:
+                slot.last.is_open = False
+            slot.last, slot.taken = LastEvent(), None
+            slot.may_leave(slot.is_open)
+            return slot.last
+
+    def _buffer(self, consumer: str, slot: _Slot, cursor: str, given: str) -> None:
+        """Buffer *cursor*, whose position is *given*, unless it is lower, or the same. Called with the lock held."""
+        if moves(consumer, self._codec, slot.known or "", given):
+            slot.known, slot.pending = given, cursor
+
+    def _take_last(self, consumer: str, slot: _Slot) -> None:
+        """Buffer the event that the run left last, as if it were set now. Called with the lock held."""
+        event = None if slot.last is None else slot.last.event
+        if event is None or event is slot.taken:
+            return
+        slot.taken = event
+        if slot.blocked:
+            return
+        try:
+            cursor = event.id
+            self._buffer(consumer, slot, cursor, self._codec.encode(cursor))
+        except RscyllaError as e:
+            slot.error = e
+            slot.may_leave(False)  # raised by the next set_cursor
 
     def _flush_if_due(self, consumer: str) -> None:
         """Write all buffered cursors if it is time. Raises the error of *consumer*; others get theirs by themselves."""
@@ -214,6 +179,9 @@ class BufferedCursorStore:
         raise first
 
     def flush_cursor(self, consumer: str) -> None:
+        if overridden(self, BufferedCursorStore, "flush"):
+            self.flush()
+            return
         slot = self._slot(consumer)
         with slot.writing:
             self._write(consumer, slot)
@@ -241,7 +209,7 @@ class BufferedCursorStore:
             closed = self._stop.is_set()
             self._stop.set()
             for slot in self._slots.values():
-                slot.compare_with(None)
+                slot.may_leave(False)
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_S)
         if closed:
@@ -280,7 +248,8 @@ class BufferedCursorStore:
                     slot.blocked = conflict(consumer)
                 slot.pending = slot.error = None
                 slot.taken = None if slot.last is None else slot.last.event
-                slot.know(None)
+                slot.known = None
+                slot.may_leave(False)
 
     def _slot(self, consumer: str) -> _Slot:
         check_consumer(consumer)
@@ -292,12 +261,11 @@ class BufferedCursorStore:
         position = self._codec.encode(self._inner.get_cursor(consumer))
         with self._lock:
             slot.blocked = None
-            known = slot.position(self._codec)
-            if slot.pending is None or known is None:
-                known = position
-                slot.know(known)
+            if slot.pending is None or slot.known is None:
+                slot.known = position
+                slot.may_leave(False)
                 slot.error = None  # of a dropped cursor: reading again is what it asks for
-            return known
+            return slot.known
 
     def write_quietly(self) -> None:
         """Write all buffered cursors; log errors, and keep them for the consumers. For the background thread."""
@@ -327,18 +295,19 @@ class BufferedCursorStore:
         if cursor is None:
             return None
         try:
-            self._inner.set_cursor(consumer, cursor if isinstance(cursor, str) else cursor.id)
+            self._inner.set_cursor(consumer, cursor)
         except CursorError as e:
             with self._lock:
                 # A retry would be refused again, so the consumer must read its cursor.
                 slot.pending = None
-                slot.know(None)
+                slot.known = None
+                slot.may_leave(False)
                 slot.error = slot.blocked = e
         except Exception as e:  # noqa: BLE001  kept for the consumer, whose next call raises it
             _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
             with self._lock:
                 slot.error = e
-                slot.compare_with(None)
+                slot.may_leave(False)
             return e
         else:
             with self._lock:
@@ -353,7 +322,7 @@ class BufferedCursorStore:
             return record
         with self._lock:
             self._take_last(consumer, slot)
-            known = None if slot.pending is None else slot.position(self._codec)
+            known = None if slot.pending is None else slot.known
         if known is None:
             return record
         return attrs.evolve(record or CursorRecord(consumer, ""), cursor=self._codec.decode(known))

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from rscylla import _timeuuid as tu
 from rscylla.errors import InvalidCursor
-from rscylla.event import Event, EventID, LogMark
+from rscylla.event import EventID, LogMark
 
-__all__ = ["CursorCodec", "EventCursorCodec", "EventOrder", "IntCursorCodec", "format_us", "moment", "parse_us"]
+__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "moment", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
@@ -89,24 +89,6 @@ class EventCursorCodec:
 
     def sort_key(self, position: str) -> str:
         return position.partition("  ")[0]
-
-
-class EventOrder:
-    """Returns the order keys of events if *codec* orders their ids as the keys do; else, and without a key, None."""
-
-    def __init__(self, codec: CursorCodec) -> None:
-        self._applies = type(codec) is EventCursorCodec
-        self.known: type[Event] | None = None
-        """The last class of events whose ``order_key`` is the order."""
-
-    def of(self, event: Event) -> tuple[int, bytes] | None:
-        kind = type(event)
-        if kind is not self.known:
-            # The key of ``Event`` itself is parsed from the text of the id.
-            if not self._applies or kind.order_key is Event.order_key:
-                return None
-            self.known = kind
-        return event.order_key
 
 
 class IntCursorCodec:

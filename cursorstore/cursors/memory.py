@@ -11,36 +11,33 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla.abc import CursorRecord
+from rscylla.abc import CursorRecord, LastEvent
 from rscylla.clock import Clock, SystemClock
+from rscylla.errors import RscyllaError
 from rscylla.event import Event
 
-from ..checks import check_consumer, check_reason, conflict, moves
-from .codec import CursorCodec, EventCursorCodec, EventOrder
+from ..checks import check_consumer, check_reason, conflict, moves, overridden
+from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["MemoryCursorStore"]
 
 
 @attrs.define(eq=False)
 class _Entry:
-    """The highest cursor of one epoch of one consumer, and when it was set.
-
-    ``last`` is its position, or the event that it is right after; ``order`` is the order key of that event.
-    """
+    """The position of the highest cursor of one epoch of one consumer, and when it was set."""
 
     epoch: int
-    last: str | Event
+    position: str
     updated_us: int
     reason: str = ""
-    order: tuple[int, bytes] | None = None
-
-    def position(self, codec: CursorCodec) -> str:
-        return self.last if isinstance(self.last, str) else codec.encode(self.last.id)
 
 
 @attrs.define(eq=False)
 class _Cursors:
     """What is known of one consumer. ``used``: the epoch that it works in; None before it reads or sets its cursor.
+
+    ``left`` is where its run leaves events, ``taken`` the last one that was taken from there, and ``error`` why that
+    was refused, until it is raised.
 
     Each has a lock of its own: with one for all, consumers in several threads would wait for it at each event, and
     each wait is two switches of threads, which cost several times what saving the cursor does.
@@ -49,6 +46,9 @@ class _Cursors:
     lock: threading.Lock = attrs.field(factory=threading.Lock)
     epochs: list[_Entry] = attrs.field(factory=list)
     used: int | None = None
+    left: LastEvent = attrs.field(factory=LastEvent)
+    taken: Event | None = None
+    error: RscyllaError | None = None
 
     @property
     def last(self) -> _Entry:
@@ -72,7 +72,6 @@ class MemoryCursorStore:
         clock: Clock | None = None,
     ) -> None:
         self._codec = codec or EventCursorCodec()
-        self._order = EventOrder(self._codec)
         self._clock = clock or SystemClock()
         self._consumers: dict[str, _Cursors] = {}
         for consumer, cursor in (cursors or {}).items():
@@ -86,38 +85,60 @@ class MemoryCursorStore:
     def get_cursor(self, consumer: str) -> str:
         known = self._of(consumer)
         with known.lock:
-            known.used = known.last.epoch
-            return self._codec.decode(known.last.position(self._codec))
+            self._take(consumer, known)
+            known.used, known.error = known.last.epoch, None
+            return self._codec.decode(known.last.position)
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
-        self._set(consumer, cursor, None)
-
-    def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = event.order_key if type(event) is self._order.known else self._order.of(event)
-        known = self._consumers.get(consumer)
-        if order is not None and known is not None:
-            with known.lock:
-                last = known.epochs[-1] if known.epochs else None
-                # An order is of the epoch that the consumer works in: a reset begins another one, with no order.
-                if last is not None and last.order is not None and order > last.order:
-                    last.last, last.order, last.updated_us = event, order, self._clock.now_us()
-                    return
-        self._set(consumer, event.id, order)
-
-    def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
         known = self._of(consumer)
         given = self._codec.encode(cursor)
         with known.lock:
-            last = known.last
-            if known.used is None:
-                known.used = last.epoch
-            if known.used != last.epoch:
-                raise conflict(consumer)
-            if moves(consumer, self._codec, last.position(self._codec), given):
-                known.epochs[-1:] = [_Entry(last.epoch, given, self._clock.now_us(), last.reason, order)]
+            self._take(consumer, known)
+            known.left.is_open = False
+            self._raise_error(known)
+            self._move(consumer, known, given)
+            known.left.is_open = True
+
+    def last_event_of(self, consumer: str) -> LastEvent:
+        known = self._of(consumer)
+        with known.lock:
+            self._take(consumer, known)
+            is_open, known.left.is_open = known.left.is_open, False
+            known.left = LastEvent(is_open=is_open and not overridden(self, MemoryCursorStore))
+            return known.left
+
+    def _take(self, consumer: str, known: _Cursors) -> None:
+        """Save the event that the run left last. Called with the lock held."""
+        event = known.left.event
+        if event is None or event is known.taken:
+            return
+        known.taken = event
+        try:
+            self._move(consumer, known, self._codec.encode(event.id))
+        except RscyllaError as e:
+            known.error, known.left.is_open = e, False  # so that the run comes, and hears of it
+
+    def _move(self, consumer: str, known: _Cursors, given: str) -> None:
+        last = known.last
+        if known.used is None:
+            known.used = last.epoch
+        if known.used != last.epoch:
+            raise conflict(consumer)
+        if moves(consumer, self._codec, last.position, given):
+            known.epochs[-1:] = [_Entry(last.epoch, given, self._clock.now_us(), last.reason)]
+
+    @staticmethod
+    def _raise_error(known: _Cursors) -> None:
+        error, known.error = known.error, None
+        if error is not None:
+            raise error
 
     def flush(self) -> None:
-        """Do nothing: there is no buffer."""
+        """Raise the error of an event that a run left, and that could not be saved. Nothing else is buffered."""
+        for consumer, known in self._consumers.copy().items():
+            with known.lock:
+                self._take(consumer, known)
+                self._raise_error(known)
 
     def close(self) -> None:
         """Do nothing: there is no background work."""
@@ -128,6 +149,7 @@ class MemoryCursorStore:
         if known is None:
             return None
         with known.lock:
+            self._take(consumer, known)
             return self._record(consumer, known.epochs[-1]) if known.epochs else None
 
     def list_cursors(self) -> list[CursorRecord]:
@@ -140,6 +162,7 @@ class MemoryCursorStore:
         if known is None:
             return []
         with known.lock:
+            self._take(consumer, known)
             return [self._record(consumer, entry) for entry in reversed(known.epochs)]
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
@@ -147,6 +170,8 @@ class MemoryCursorStore:
         check_reason(reason)
         start = self._codec.encode(cursor)
         with known.lock:
+            self._take(consumer, known)
+            known.left.is_open = False
             known.epochs.append(_Entry(known.last.epoch + 1, start, self._clock.now_us(), reason))
 
     def _known(self, consumer: str) -> _Cursors | None:
@@ -159,5 +184,5 @@ class MemoryCursorStore:
         return self._known(consumer) or self._consumers.setdefault(consumer, _Cursors())
 
     def _record(self, consumer: str, entry: _Entry) -> CursorRecord:
-        cursor, moment = self._codec.decode(entry.position(self._codec)), tu.datetime_of(entry.updated_us)
+        cursor, moment = self._codec.decode(entry.position), tu.datetime_of(entry.updated_us)
         return CursorRecord(consumer, cursor, entry.epoch, moment, entry.reason)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rscylla.abc import CursorRecord, CursorStore, fence_name, flush_cursor, saver_of
-from rscylla.event import Event
+from rscylla.abc import CursorRecord, CursorStore, LastEvent, fence_name, flush_cursor, last_event_of
 
-from ..checks import admin_of, check_consumer, find
+from ..checks import admin_of, check_consumer, find, overridden
 
 __all__ = ["ReadThroughCursorStore"]
 
@@ -20,7 +19,6 @@ class ReadThroughCursorStore:
     def __init__(self, primary: CursorStore, fallback: CursorStore) -> None:
         self._primary = primary
         self._fallback = fallback
-        self._save_after = saver_of(primary)
         self._copied: set[str] = set()
 
     def get_cursor(self, consumer: str) -> str:
@@ -36,10 +34,10 @@ class ReadThroughCursorStore:
             self.get_cursor(consumer)  # so that a cursor lower than that of the fallback is refused
         self._primary.set_cursor(consumer, cursor)
 
-    def set_cursor_after(self, consumer: str, event: Event) -> None:
-        if consumer not in self._copied:
-            self.get_cursor(consumer)
-        self._save_after(consumer, event)
+    def last_event_of(self, consumer: str) -> LastEvent:
+        if consumer not in self._copied or overridden(self, ReadThroughCursorStore):
+            return LastEvent()
+        return last_event_of(self._primary, consumer)
 
     def _copy(self, consumer: str) -> str:
         """Copy the cursor of the fallback, if it has one, and return it in its canonical form."""

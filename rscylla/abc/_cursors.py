@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol, cast, runtime_checkable
 
@@ -10,7 +10,6 @@ import attrs
 
 from .._tokens import Slice, slice_named
 from ..event import Event
-from ._optional import overriding
 
 __all__ = [
     "BufferingCursorStore",
@@ -18,14 +17,13 @@ __all__ = [
     "CursorAdmin",
     "CursorRecord",
     "CursorStore",
+    "EventSaver",
     "FencedCursorStore",
     "FlushableCursorStore",
     "LastEvent",
-    "LazyCursorStore",
     "fence_name",
     "flush_cursor",
     "last_event_of",
-    "saver_of",
     "unsaved_s",
 ]
 
@@ -108,23 +106,6 @@ class FencedCursorStore(CursorStore, Protocol):
         """
 
 
-@runtime_checkable
-class LazyCursorStore(CursorStore, Protocol):
-    """A ``CursorStore`` that also takes events, and renders the id of one only if it needs the text.
-
-    Most stores need not be one. It pays for a store that keeps cursors in memory, or writes one for many events:
-    rendering an id, and parsing it to compare it with the saved cursor, cost several times what a call costs.
-    """
-
-    def set_cursor_after(self, consumer: str, event: Event) -> None:
-        """Save the cursor that continues right after *event*: the same as ``set_cursor(consumer, event.id)``.
-
-        ``run`` calls it instead of ``set_cursor`` after each consumed event; ``set_cursor`` still gets cursors without
-        an event. It raises what ``set_cursor`` raises. The store may keep the event, which is immutable, and render its
-        id later in another thread.
-        """
-
-
 @attrs.define(eq=False)
 class LastEvent:
     """Where a run leaves the last event that its consumer is done with, for the store to find.
@@ -137,15 +118,21 @@ class LastEvent:
 
 
 @runtime_checkable
-class CoalescingCursorStore(LazyCursorStore, Protocol):
-    """A ``LazyCursorStore`` that writes few of the cursors that it gets, and so need not be called for each event."""
+class CoalescingCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that keeps cursors in memory, or writes few of those that it gets.
+
+    Most stores need not be one: rendering the id of an event, and parsing it to compare it with the saved cursor, cost
+    several times what leaving the event costs.
+    """
 
     def last_event_of(self, consumer: str) -> LastEvent:
         """Return where to leave the last event of *consumer*. Called by a run after it saved its first cursor.
 
         While it is open, the run leaves each consumed event there, in the order of their cursors, instead of calling
-        ``set_cursor_after``. The store takes the event whenever it writes, or is asked for the cursor. It closes the
-        place when the run must know of an error, which the next ``set_cursor_after`` then raises.
+        ``set_cursor``. The store takes the event whenever it writes, or is asked for the cursor, and saves its id as
+        ``set_cursor`` would, maybe in another thread. It closes the place when the run must know of an error, which the
+        next ``set_cursor`` then raises. A subclass that overrides ``set_cursor`` returns a closed one to get each
+        cursor.
         """
 
 
@@ -160,25 +147,31 @@ class BufferingCursorStore(CursorStore, Protocol):
         """
 
 
-def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
-    """Return the function that saves the cursor after an event in *store*: its own, or ``set_cursor`` with the id.
+class EventSaver:
+    """Saves the cursors after events of *consumer* in *store*, as a run does. Used by one thread at a time."""
 
-    A ``set_cursor`` that a subclass or an object overrides is not bypassed.
-    """
-    if overriding(store, "set_cursor_after", "set_cursor"):
-        return cast("LazyCursorStore", store).set_cursor_after
-    return lambda consumer, event: store.set_cursor(consumer, event.id)
+    def __init__(self, store: CursorStore, consumer: str) -> None:
+        self.last = LastEvent()
+        """Where to leave the next event; if it is closed, call this object with the event."""
+        self._store = store
+        self._consumer = consumer
+        self._asked = False
+
+    def __call__(self, event: Event) -> None:
+        """Save the cursor that continues right after *event*. Raises the errors of ``set_cursor``."""
+        if self.last.is_open:
+            self.last.event = event
+            return
+        self._store.set_cursor(self._consumer, event.id)
+        if not self._asked:
+            self.last, self._asked = last_event_of(self._store, self._consumer), True
 
 
 def flush_cursor(store: CursorStore, consumer: str) -> None:
-    """Make the cursor of *consumer* durable, and those of others only if *store* cannot do otherwise.
-
-    A ``flush`` that a subclass or an object overrides is not bypassed.
-    """
-    if overriding(store, "flush_cursor", "flush"):
-        cast("FlushableCursorStore", store).flush_cursor(consumer)
-    else:
-        store.flush()
+    """Make the cursor of *consumer* durable, and those of others only if *store* cannot do otherwise."""
+    # Of its class, as below.
+    flush = getattr(type(store), "flush_cursor", None)
+    store.flush() if flush is None else flush(store, consumer)
 
 
 def fence_name(store: CursorStore, consumer: str) -> str | None:
@@ -192,13 +185,10 @@ def unsaved_s(store: CursorStore, consumer: str) -> float:
 
 
 def last_event_of(store: CursorStore, consumer: str) -> LastEvent:
-    """Return where a run leaves the last event of *consumer* for *store*; closed for ever if the store has no place.
-
-    A ``set_cursor`` or ``set_cursor_after`` that a subclass or an object overrides is not bypassed.
-    """
-    if all(overriding(store, "last_event_of", method) for method in ("set_cursor", "set_cursor_after")):
-        return cast("CoalescingCursorStore", store).last_event_of(consumer)
-    return LastEvent()
+    """Return where to leave the last event of *consumer* for *store*; closed for ever if the store has no place."""
+    # Of its class: a store around another may pass on all methods that it lacks, and still gets each cursor.
+    found = getattr(type(store), "last_event_of", None)
+    return LastEvent() if found is None else cast("LastEvent", found(store, consumer))
 
 
 @attrs.frozen

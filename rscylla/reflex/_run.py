@@ -20,11 +20,9 @@ from ..abc import (
     ChunkConsumer,
     Committing,
     Consumer,
-    LastEvent,
     Resetter,
     RunAware,
     flush_cursor,
-    last_event_of,
     taker_of,
 )
 from ..clock import Stop, fenced, monotonic_of
@@ -124,14 +122,13 @@ def _consuming(spec: Spec, this: Run) -> Callable[[Chunk], None]:
 
 def _one_by_one(consumer: Consumer, this: Run, hold: timedelta | None) -> Callable[[Chunk], None]:
     """Return the loop over the events of a chunk: a closure, because each of its lines runs for each event."""
-    clock, series, tempt, name = this.clock, this.series, this.tempt, this.consumer
+    clock, series, tempt, saver = this.clock, this.series, this.tempt, this.saver
+    assert saver is not None
     tempted, later = this.fate is not NO_FATE, isinstance(consumer, Committing)
     now, threads, thread = monotonic_of(clock), series.activity.threads, get_ident()
-    check, consume, store, save = this.stop.checker(), consumer.consume, this.store, this.save_after
-    last, asked = LastEvent(), later
+    check, consume = this.stop.checker(), consumer.consume
 
     def loop(chunk: Chunk) -> None:
-        nonlocal last, asked
         for event in chunk:
             if tempted:
                 tempt("after_recv")
@@ -154,12 +151,10 @@ def _one_by_one(consumer: Consumer, this: Run, hold: timedelta | None) -> Callab
                 this.stage = "set_cursor"
                 if tempted:
                     tempt("before_set_cursor")
-                if last.is_open:
+                if (last := saver.last).is_open:
                     last.event = event
                 else:
-                    save(name, event)
-                    if not asked and store is not None:
-                        last, asked = last_event_of(store, name), True
+                    saver(event)
                 if series.is_failing:
                     series.moved()
             this.stage, this.event = "recv", None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import attrs
 
-from ..abc import ChunkClient, CursorStore, Fate, StreamClient, saver_of
+from ..abc import ChunkClient, CursorStore, EventSaver, Fate, StreamClient
 from ..clock import Clock, InnerStop, Stop, SystemClock, fenced
 from ..errors import Stopped
 from ..event import Event
@@ -50,7 +50,7 @@ class Run:
     key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True)
     client: StreamClient | ChunkClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
-    save_after: Callable[[str, Event], None] = attrs.field()
+    saver: EventSaver | None = attrs.field()
 
     @whole.default
     def _whole(self) -> str:
@@ -60,9 +60,9 @@ class Run:
     def _series_of_its_own(self) -> ConsumerSeries:
         return ConsumerSeries(self.consumer)
 
-    @save_after.default
-    def _saver(self) -> Callable[[str, Event], None]:
-        return (lambda _consumer, _event: None) if self.store is None else saver_of(self.store)
+    @saver.default
+    def _saver(self) -> EventSaver | None:
+        return None if self.store is None else EventSaver(self.store, self.consumer)
 
     @classmethod
     def of(cls, spec: Spec, stop: Stop) -> Run:
@@ -91,10 +91,10 @@ class Run:
         """Save *cursor*, or the one right after an event, for the consumer, and raise the errors of the store."""
         if self.fate is not NO_FATE:
             self.fate.tempt("before_set_cursor")
-        if not isinstance(cursor, str):
-            self.save_after(self.consumer, cursor)
-        elif self.store is not None:
+        if self.store is not None and isinstance(cursor, str):
             self.store.set_cursor(self.consumer, cursor)
+        elif self.saver is not None and not isinstance(cursor, str):
+            self.saver(cursor)
         if self.series.is_failing:
             self.series.moved()
 

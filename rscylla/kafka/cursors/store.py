@@ -29,7 +29,6 @@ from ..._timeuuid import datetime_of
 from ...abc import CursorRecord, Fence, Fencing, Message
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, LeaseLost, PublishFailed
-from ...event import Event
 from ..producer.transactions import ANSWER_S, TransactionalPublisher
 from .records import last_of, message_of, record_of
 
@@ -191,12 +190,6 @@ class KafkaCursorStore:
     def set_cursor(self, consumer: str, cursor: str) -> None:
         lane = self._usable(consumer)
         lane.memory.set_cursor(consumer, cursor)
-        if not lane.publisher.moved():
-            raise self._ended(consumer, lane)
-
-    def set_cursor_after(self, consumer: str, event: Event) -> None:
-        lane = self._usable(consumer)
-        lane.memory.set_cursor_after(consumer, event)
         if not lane.publisher.moved():
             raise self._ended(consumer, lane)
 

@@ -6,16 +6,15 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import ClassVar
 
 import pytest
 
-from rscylla.abc import CursorStore, saver_of
+from rscylla.abc import CursorStore, EventSaver
 from rscylla.errors import ConfigError, CursorRegression, InvalidCursor
-from rscylla.event import Event, EventID, LogMark, cursor_key
+from rscylla.event import EventID, LogMark, SimpleEvent, cursor_key
 
-__all__ = ["CursorStoreContract", "EventCursorStoreContract", "Ordered"]
+__all__ = ["CursorStoreContract", "EventCursorStoreContract"]
 
 _GENERATION_MS = 1_795_251_600_000  # 2026-11-21T09:00:00Z
 _HOUR_US = 3_600_000_000
@@ -46,25 +45,6 @@ _MARKS = (
     LogMark(b"\x00" * 16, ttl_s=0),
 )
 """Marks of the log that cursors without a row part may have. They do not affect the order."""
-
-
-class Ordered(Event):
-    """An event with an order key of its own, as events of CDC streams have."""
-
-    def __init__(self, cursor: str) -> None:
-        self._cursor = cursor
-
-    type = 0
-    foreign_id = ""
-    timestamp = datetime(2026, 11, 21, tzinfo=UTC)
-
-    @property
-    def id(self) -> str:
-        return self._cursor
-
-    @property
-    def order_key(self) -> tuple[int, bytes]:
-        return cursor_key(self._cursor)
 
 
 class CursorStoreContract:
@@ -283,32 +263,41 @@ class EventCursorStoreContract(CursorStoreContract):
         assert store.get_cursor(consumer) == event_id
 
     def test_an_event_is_saved_as_its_id_is(self, store: CursorStore, consumer: str) -> None:
-        """Of a ``LazyCursorStore``, and of any other through ``saver_of``, in any mixture with texts."""
-        save = saver_of(store)
+        """A run saves its events in the order of their cursors, in any mixture with texts."""
+        save = EventSaver(store, consumer)
         low, *rest = (_row(seq=seq) for seq in range(5))
         for number, cursor in enumerate(rest):
             for _ in range(2):
-                save(consumer, Ordered(cursor))
+                save(SimpleEvent(cursor))
             if number % 2:
                 store.set_cursor(consumer, cursor)
             assert store.get_cursor(consumer) == cursor
-            for lower in (low, *rest[:number]):
-                with pytest.raises(CursorRegression) as caught:
-                    save(consumer, Ordered(lower))
-                assert (caught.value.stored, caught.value.given) == (cursor, lower)
         store.flush()
-        with pytest.raises(CursorRegression):
-            save(consumer, Ordered(low))
-        with pytest.raises(CursorRegression):
+        with pytest.raises(CursorRegression) as caught:
             store.set_cursor(consumer, low)
+        assert (caught.value.stored, caught.value.given) == (rest[-1], low)
         for cursor in (_row(us=_AT_US + 1), _row(us=_AT_US + 2)):
-            save(consumer, Ordered(cursor))
+            save(SimpleEvent(cursor))
         store.set_cursor(consumer, _progress(_AT_US + 60_000_000))
-        save(consumer, Ordered(_row(us=_AT_US + 60_000_000)))
-        save(consumer, Ordered(_row(us=_AT_US, later=1)))
+        save(SimpleEvent(_row(us=_AT_US + 60_000_000)))
+        save(SimpleEvent(_row(us=_AT_US, later=1)))
         store.flush()
         assert store.get_cursor(consumer) == _row(us=_AT_US, later=1)
 
+    def test_an_event_behind_the_cursor_is_refused_at_the_latest_by_a_flush(
+        self, store: CursorStore, consumer: str
+    ) -> None:
+        save = EventSaver(store, consumer)
+        save(SimpleEvent(_row(seq=2)))
+
+        def save_lower() -> None:
+            save(SimpleEvent(_row(seq=1)))
+            store.flush()
+
+        with pytest.raises(CursorRegression):
+            save_lower()
+        assert store.get_cursor(consumer) == _row(seq=2)
+
     def test_an_event_needs_a_consumer_with_a_name(self, store: CursorStore) -> None:
         with pytest.raises(ConfigError):
-            saver_of(store)("", Ordered(_row()))
+            EventSaver(store, "")(SimpleEvent(_row()))

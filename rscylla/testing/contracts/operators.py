@@ -10,10 +10,11 @@ from typing import cast
 
 import pytest
 
-from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, saver_of
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, EventSaver
 from rscylla.errors import ConfigError, CursorConflict, CursorError, CursorRegression, InvalidCursor
+from rscylla.event import SimpleEvent
 
-from .cursors import CursorStoreContract, EventCursorStoreContract, Ordered
+from .cursors import CursorStoreContract, EventCursorStoreContract
 
 __all__ = ["CursorAdminContract", "SharedCursorStoreContract"]
 
@@ -48,19 +49,19 @@ class CursorAdminContract(CursorStoreContract):
     def test_an_event_is_refused_after_a_reset_until_the_cursor_is_read(
         self, store: CursorStore, consumer: str
     ) -> None:
-        save = saver_of(store)
+        save = EventSaver(store, consumer)
         assert store.get_cursor(consumer) == ""
-        save(consumer, Ordered(self.cursors[1]))
-        save(consumer, Ordered(self.cursors[2]))
+        save(SimpleEvent(self.cursors[1]))
+        save(SimpleEvent(self.cursors[2]))
         [record] = [r for r in self.admin(store).list_cursors() if r.consumer == consumer]
         assert record.cursor == self.cursors[2]
         self.admin(store).reset_cursor(consumer, self.cursors[1], reason="replay")
         for _ in range(2):
             with pytest.raises(CursorConflict):
-                save(consumer, Ordered(self.cursors[3]))
+                save(SimpleEvent(self.cursors[3]))
         assert store.get_cursor(consumer) == self.cursors[1]
         for cursor in self.cursors[2:4]:
-            save(consumer, Ordered(cursor))
+            save(SimpleEvent(cursor))
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[3]
         assert [r.cursor for r in self.admin(store).cursor_history(consumer)] == [self.cursors[3], self.cursors[2]]

@@ -37,7 +37,6 @@ from wrecking import wreck_event
 
 import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reslice_cursors
-from rscylla.abc import saver_of
 from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError
 from rscylla.embedded.storage.tokens import murmur3_token
 
@@ -654,10 +653,6 @@ class CheckedStore:
     def set_cursor(self, consumer: str, cursor: str) -> None:
         self._simulation.check_cursor(consumer, cursor, self._keys)
         self._store.set_cursor(consumer, cursor)
-
-    def set_cursor_after(self, consumer: str, event: rscylla.Event) -> None:
-        self._simulation.check_cursor(consumer, event.id, self._keys)
-        saver_of(self._store)(consumer, event)
 
     def flush(self) -> None:
         self._store.flush()
