@@ -501,39 +501,6 @@ cdef class Udt(Fields):
         return dict(zip(self.names, <tuple> Fields.read(self, data, size)))
 
 
-cdef class Vector(Decoder):
-    """Reads *count* elements of *width* bytes, or of any number of bytes (0), which precedes each of them."""
-
-    cdef Decoder element
-    cdef Py_ssize_t width, count
-
-    def __init__(self, Decoder element not None, Py_ssize_t width, Py_ssize_t count):
-        self.element = element
-        self.width = width
-        self.count = count
-
-    cdef object read(self, const char* data, Py_ssize_t size):
-        cdef const char* at = data
-        cdef const char* end = data + size
-        cdef Cell cell
-        cdef list found = []
-        if size == 0:
-            return found
-        if self.width and size != self.count * self.width:
-            fail_elements()
-        while at < end:
-            if self.width:
-                found.append(self.element.read(at, self.width))
-                at += self.width
-                continue
-            if not next_short(&at, end, &cell):
-                fail_within()
-            found.append(self.element.read(cell.data, cell.size))
-        if len(found) != self.count:
-            fail_elements()
-        return found
-
-
 cdef dict _NATIVES = {
     "ascii": Ascii, "blob": Blob, "boolean": Boolean, "text": Text, "timestamp": Timestamp, "uuid": Uuid,
 }
@@ -548,11 +515,10 @@ def native_decoder(leaf):
     return _NATIVES[leaf.compiled]() if leaf.compiled else Foreign(leaf.decode)
 
 
-def container_decoder(row, type_, list parts not None, Py_ssize_t width):
+def container_decoder(row, type_, list parts not None):
     """Return the decoder of *type_*, of a container of the registry, whose parameters have the decoders *parts*.
 
-    Args:
-        width: the size of an element of a vector; 0 if its size precedes each element.
+    That of a vector is in Python: ``struct`` unpacks its numbers as fast.
     """
     cdef str form = row.name
     if form == "list" or form == "set" and not type_.args[0].is_hashable:
@@ -563,13 +529,11 @@ def container_decoder(row, type_, list parts not None, Py_ssize_t width):
         return Set(parts[0])
     if form == "map":
         return Map(parts[0], parts[1], type_.args[0].is_hashable)
-    if form == "vector":
-        return Vector(parts[0], width, type_.size)
     if form == "udt":
         return Udt(parts, type_.fields)
     if form == "tuple":
         return Fields(parts)
-    raise ValueError(f"no compiled form is called {form!r}")
+    return Foreign(row.decode(type_, parts))
 
 
 # ---------------------------------------------------------------- columns as Arrow

@@ -315,7 +315,7 @@ def decoder_for(type_: Type) -> Decoder:
 
 _DECODERS = (
     twin("types.native_decoder", lambda leaf: leaf.decode),
-    twin("types.container_decoder", lambda row, type_, parts, _: row.decode(type_, parts)),
+    twin("types.container_decoder", lambda row, type_, parts: row.decode(type_, parts)),
 )
 
 
@@ -323,8 +323,7 @@ def _decoder(type_: Type, of_native: Callable[[Native], Decoder], of_container: 
     row = CONTAINERS.get(type_.kind)
     if row is None:
         return of_native(native(type_))
-    width = width_in_vector(type_.args[0]) if row.name == "vector" else None
-    return of_container(row, type_, [_decoder(part, of_native, of_container) for part in type_.args], width or 0)
+    return of_container(row, type_, [_decoder(part, of_native, of_container) for part in type_.args])
 
 
 def encoder_for(type_: Type, *, arrow: bool = False) -> Encoder:
