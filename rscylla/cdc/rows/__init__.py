@@ -12,8 +12,8 @@ compiled    the same in C, which runs where it was built; what everything means 
 from .changes import Bound, Change, KeyRange, Record
 from .columns import ColumnChange, ColumnState
 from .events import NO_EVENTS, ChangeEvent, Counters, EventContext, Events, changes_of, lowest_position, rows_as_events
-from .grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
-from .layout import Cells, Layout, Layouts, ValueColumn
+from .grouping import RANGE_STARTS, RANGES
+from .layout import PARTITION_DELETES, Cells, Layout, Layouts, ValueColumn
 from .rows import LogRows, leave_out_lost_keys, new_rows, token_of_key
 
 __all__ = [

@@ -16,8 +16,8 @@ from ..._decoder import twin
 from ...errors import MalformedData
 from ...event import Operation
 from .columns import ColumnChange, column_change, untouched
-from .grouping import IMAGES, PARTITION_DELETES, POSTIMAGE, PREIMAGE, RANGE_STARTS, RANGES, Parts
-from .layout import Cells, Layout
+from .grouping import IMAGES, POSTIMAGE, PREIMAGE, RANGE_STARTS, RANGES, Parts
+from .layout import PARTITION_DELETES, Cells, Layout
 
 __all__ = ["Bound", "Change", "KeyRange", "Record", "operation_of"]
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
-if TYPE_CHECKING:
-    from .layout import Cells, Layout
+from .layout import PARTITION_DELETES, Cells, Layout
 
 __all__ = [
     "IMAGES",
     "NOT_ALONE",
-    "PARTITION_DELETES",
     "POSTIMAGE",
     "PREIMAGE",
     "RANGES",
@@ -38,8 +35,6 @@ IMAGES = frozenset((PREIMAGE, POSTIMAGE))
 RANGE_STARTS = frozenset((b"\x05", b"\x06"))
 RANGE_ENDS = frozenset((b"\x07", b"\x08"))
 RANGES = RANGE_STARTS | RANGE_ENDS
-PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
-"""Operations that delete a whole partition."""
 
 NOT_ALONE = RANGES | IMAGES
 """Operations of rows that form a change together with another row of their record."""

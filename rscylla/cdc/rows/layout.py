@@ -14,11 +14,13 @@ from ...driver import Column, Page
 from ...errors import MalformedData, MetadataError
 from ...types import Decoder, Digits, Type, decoder_for, log_list, with_digits
 from ..log import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
-from .grouping import PARTITION_DELETES
 
-__all__ = ["Cells", "ColumnKind", "Layout", "Layouts", "ValueColumn", "larger", "moved", "united"]
+__all__ = ["PARTITION_DELETES", "Cells", "ColumnKind", "Layout", "Layouts", "ValueColumn", "larger", "moved", "united"]
 
 Cells = tuple[bytes | None, ...]
+
+PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
+"""Operations that delete a whole partition."""
 
 _plan_of: Callable[[Any], Any] = twin("cdc.rows.Plan", lambda _: None)
 
