@@ -43,6 +43,7 @@ from .order import byte_order, differs, identity, timeuuid_order
 
 __all__ = [
     "cell_names",
+    "cell_of",
     "cells_of",
     "cells_schema",
     "element_types",
@@ -268,8 +269,8 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
     marked = F.coalesce(F.array_contains("cdc_deleted", name), F.lit(False))
     touched = F.array_contains("cdc_touched", name)
     if column.form == "value":
-        dead = marked  # a value that Spark cannot hold is null, but not deleted
-        cell = _struct(t=time, dead=dead, expires=F.when(~dead, expires), ttl=F.when(~dead, ttl), value=value)
+        # Not where the value is null: one that Spark cannot hold is, too, but was not deleted.
+        cell = cell_of(time, value, dead=marked, expires=F.when(~marked, expires), ttl=F.when(~marked, ttl))
         return [F.when(touched, cell).alias(f"cdc$cell_{name}")]
     # The log shows a collection's tombstone one microsecond later than it is.
     gone = F.when(marked, time - 1).alias(f"cdc$gone_{name}")
@@ -277,17 +278,16 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
     if column.form == "udt":
         return [gone, *_field_cells(column, value, removed, time, expires, ttl)]
     _, value_type = element_types(column)
-    no_ttl = F.lit(None).cast("bigint")
+    none = F.lit(None).cast(value_type)
 
     def live(key: Column, item: Column) -> Column:
-        return _struct(key=key, t=time, dead=F.lit(False), expires=expires, ttl=ttl, value=item.cast(value_type))
+        return cell_of(time, item.cast(value_type), key=key, expires=expires, ttl=ttl)
 
     def removal(key: Column) -> Column:
-        none = F.lit(None).cast(value_type)
-        return _struct(key=key, t=time, dead=F.lit(True), expires=no_ttl, ttl=no_ttl, value=none)
+        return cell_of(time, none, key=key, dead=F.lit(True))
 
     if column.form == "set":
-        added = F.transform(value, lambda e: live(e, F.lit(None).cast(value_type)))
+        added = F.transform(value, lambda e: live(e, none))
     else:
         entries = F.map_entries(F.col("cdc_added").getField(name) if column.form == "list" else value)
         added = F.transform(entries, lambda e: live(e["key"], e["value"]))
@@ -302,11 +302,16 @@ def _field_cells(
     cells = []
     for field, type_, alias in udt_fields(column):
         item = value.getField(field)
-        live = _struct(t=time, dead=F.lit(False), expires=expires, ttl=ttl, value=item)
-        none = F.lit(None).cast("bigint")
-        dead = _struct(t=time, dead=F.lit(True), expires=none, ttl=none, value=F.lit(None).cast(type_))
+        live = cell_of(time, item, expires=expires, ttl=ttl)
+        dead = cell_of(time, F.lit(None).cast(type_), dead=F.lit(True))
         cells.append(F.when(item.isNotNull(), live).when(F.array_contains(removed, field), dead).alias(alias))
     return cells
+
+
+def cell_of(time: Column, value: Column, *, key: Column | None = None, **others: Column) -> Column:
+    """Return a cell; with *key* that of an element. It lives, and for ever, but for ``dead``, ``expires``, ``ttl``."""
+    never, keys = F.lit(None).cast("bigint"), {} if key is None else {"key": key}
+    return _struct(**keys, t=time, **({"dead": F.lit(False), "expires": never, "ttl": never} | others), value=value)
 
 
 def _struct(**parts: Column) -> Column:

@@ -28,7 +28,7 @@ from ..loops.windows import read_options
 from ..session.session import session_for
 from ..source.options import Connection, Options
 from ..source.shape import ColumnShape, Shape
-from .cells import element_types, grouped, quoted, saying_left_out, udt_fields
+from .cells import cell_of, element_types, grouped, quoted, saying_left_out, udt_fields
 from .latest import is_static
 
 if TYPE_CHECKING:
@@ -266,29 +266,18 @@ def _column_cells(column: ColumnShape) -> list[Column]:
     value = F.col(quoted(name))
     if column.form == "value":
         ttl = F.col(quoted(f"cdc$ttl_{name}")).cast("bigint")
-        cell = _cell(F.col(quoted(f"cdc$written_{name}")), value, _expires(name), ttl)
+        cell = cell_of(F.col(quoted(f"cdc$written_{name}")), value, expires=_expires(name), ttl=ttl)
         return [F.when(value.isNotNull(), cell).alias(f"cdc$cell_{name}")]
     # If the column was dropped and added again, its parts are newer than that.
     oldest = F.lit(_OLDEST if column.dropped_us is None else column.dropped_us + 1)
-    none = F.lit(None).cast("bigint")
     if column.form == "udt":
         return [
-            F.when(value.getField(field).isNotNull(), _cell(oldest, value.getField(field), none, none)).alias(alias)
+            F.when(value.getField(field).isNotNull(), cell_of(oldest, value.getField(field))).alias(alias)
             for field, _, alias in udt_fields(column)
         ]
-    _, value_type = element_types(column)
-
-    def element(key: Column, item: Column) -> Column:
-        return _cell(oldest, item, none, none, key=key)
-
     if column.form == "set":
-        found = F.transform(value, lambda e: element(e, F.lit(None).cast(value_type)))
+        none = F.lit(None).cast(element_types(column)[1])
+        found = F.transform(value, lambda e: cell_of(oldest, none, key=e))
     else:
-        found = F.transform(F.map_entries(value), lambda e: element(e["key"], e["value"]))
+        found = F.transform(F.map_entries(value), lambda e: cell_of(oldest, e["value"], key=e["key"]))
     return [found.alias(f"cdc$elements_{name}")]
-
-
-def _cell(time: Column, value: Column, expires: Column, ttl: Column, *, key: Column | None = None) -> Column:
-    parts = [] if key is None else [key.alias("key")]
-    parts += [time.alias("t"), F.lit(False).alias("dead"), expires.alias("expires"), ttl.alias("ttl")]
-    return F.struct(*parts, value.alias("value"))
