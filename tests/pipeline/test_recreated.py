@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc.log import source as source_module
+from rscylla.cdc.log import same as same_module
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 from tests.support.drivenclock import until
@@ -359,7 +359,7 @@ def test_a_node_with_an_outdated_schema_stops_no_consumer(shop: Shop, monkeypatc
     former = shop.stream().describe().table
     shop.recreate()
     source = shop.stream().describe()
-    true = source_module.read_table
+    true = same_module.read_table
     answers: list[object] = [former, rscylla.TableNotFound("not here"), rscylla.errors.CDCDisabled("not yet")]
 
     def read_table(*args: object, **known: object) -> object:
@@ -370,7 +370,7 @@ def test_a_node_with_an_outdated_schema_stops_no_consumer(shop: Shop, monkeypatc
             raise answer
         return answer
 
-    monkeypatch.setattr(source_module, "read_table", read_table)
+    monkeypatch.setattr(same_module, "read_table", read_table)
     shop.clock.advance(16)
     source.refresh_metadata()
     assert answers == []

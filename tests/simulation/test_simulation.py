@@ -21,9 +21,10 @@ from rscylla.cdc.log.lifetimes import Lifetimes
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.walk import Walk
 from rscylla.cdc.read import merge_policy, shared
+from rscylla.cdc.read.feed import SliceFeed
 from rscylla.cdc.read.reader import Reader
 from rscylla.cdc.read.scan import Scanner
-from rscylla.cdc.read.shared import SharedReaders, SliceFeed
+from rscylla.cdc.read.shared import SharedReaders
 from rscylla.cdc.rows import LogRows
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))

@@ -28,7 +28,7 @@ from sparkreader import (
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
 from rscylla.cdc.arrow import spanbatches
-from rscylla.cdc.log import source as cdc_source
+from rscylla.cdc.log import same as cdc_same
 from rscylla.cdc.log.lifetimes import EARLY_US
 from rscylla.cdc.read.scan import Limits
 from rscylla.errors import CursorExpired
@@ -307,7 +307,7 @@ def test_a_node_with_an_outdated_schema_does_not_bring_back_a_former_ttl(
     world.write(5)
     world.clock.advance(200)
     with monkeypatch.context() as outdated:
-        outdated.setattr(cdc_source, "read_table", lambda *_, **__: former)
+        outdated.setattr(cdc_same, "read_table", lambda *_, **__: former)
         following = reader.latestOffset(end, ALL)
     assert following["ttl"] == 60
     with pytest.raises(CursorExpired, match="keeps 60 s"):
@@ -324,14 +324,14 @@ def test_rows_are_lost_however_long_the_question_for_the_time_takes(
     world.clock.advance(100)
     reader, partitions = planned(world, startingPosition=start, parallelism=1)
     world.clock.advance(3502)
-    ask = cdc_source.read_log_id
+    ask = cdc_same.read_log_id
 
     def slowly(*given: Any) -> Any:
         answer = ask(*given)
         world.clock.advance(answer_s)
         return answer
 
-    monkeypatch.setattr(cdc_source, "read_log_id", slowly)
+    monkeypatch.setattr(cdc_same, "read_log_id", slowly)
     with pytest.raises(CursorExpired, match="because they expired before"):
         rows_of(reader, partitions)
 
@@ -690,8 +690,8 @@ def test_rows_that_expired_are_lost_although_a_node_did_not_know_the_log(
     world.clock.advance(100)
     reader, partitions = planned(world, startingPosition=start)
     world.clock.advance(3600)
-    known = cdc_source.read_log_id
-    monkeypatch.setattr(cdc_source, "read_log_id", lambda *given: (None, *known(*given)[1:]))
+    known = cdc_same.read_log_id
+    monkeypatch.setattr(cdc_same, "read_log_id", lambda *given: (None, *known(*given)[1:]))
     with pytest.raises(CursorExpired, match="because they expired before"):
         rows_of(reader, partitions)
 

@@ -1,6 +1,7 @@
 """What a CDC log is, and where to read next.
 
-source      metadata, generations, and clocks of one log; whether a cursor can go on in it (``Source.resume``)
+source      metadata, generations, and clocks of one log; resume: where a cursor goes on in it
+same        whether it is still the same log
 topology    the generations of a log, and their streams: legacy, vnodes, tablets
 walk        where to read next, and how wide a window is (``Width``). Pure
 query       windows as CQL; routing: keys by which drivers find the owner of a stream. Pure
@@ -25,7 +26,8 @@ from .query import (
     tasks_for,
     times_cql,
 )
-from .source import OnExpired, Source, check_log, streams_of
+from .same import check_log, is_altered, naming_dropped_log, reread_table
+from .source import OnExpired, Source, streams_of
 from .table import (
     FIXED_COLUMNS,
     LOG_DROP_AHEAD_US,
@@ -38,12 +40,9 @@ from .table import (
     log_columns,
     logged_tables,
     logged_type,
-    naming_dropped_log,
     read_base_table,
-    read_log_id,
     read_table,
     read_types,
-    reread_table,
     type_named,
 )
 from .topology import Generation, Model, Range, Topology, generation_at, topology_for
@@ -103,12 +102,12 @@ __all__ = [
     "first_row_cql",
     "generation_at",
     "group_streams",
+    "is_altered",
     "log_columns",
     "logged_tables",
     "logged_type",
     "naming_dropped_log",
     "read_base_table",
-    "read_log_id",
     "read_table",
     "read_types",
     "reread_table",

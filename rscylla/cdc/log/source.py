@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import uuid
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import datetime
 from typing import Literal, TypeVar
 
-from ..._retry import Backoff, may_help, retry
+from ..._retry import retry
 from ..._timeuuid import datetime_of
 from ...clock import Clock, Stop
 from ...driver import ReadSession
@@ -20,25 +18,21 @@ from ...errors import (
     ConfigError,
     ConnectionFailed,
     CursorExpired,
-    InvalidCursor,
-    MetadataError,
     NoStreams,
-    QueryTimeout,
     SourceError,
-    TableChanged,
-    TableNotFound,
 )
 from ...event import EventID, LogMark
 from ...options import aware_us
 from .blanks import Blank, Blanks
 from .clocks import NodeClocks
 from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
-from .query import row_ttl_cql
-from .table import LOG_DROP_AHEAD_US, LoggedTable, check_same_log, read_log_id, read_table
+from .resume import resume
+from .same import BACKOFF, SETTLING_US, is_altered, reread_same, retried
+from .table import LOG_DROP_AHEAD_US, LoggedTable, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Gap
 
-__all__ = ["OnExpired", "Source", "check_log", "row_left_s", "streams_of"]
+__all__ = ["OnExpired", "Source", "streams_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -52,45 +46,11 @@ METADATA_EVERY_S = 15.0
 LIST_MARGIN_US = 15_000_000
 """The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
 
-STREAMS_ATTEMPTS = 6
-"""Attempts of a metadata read; the pauses between them add up to 3 to 6 s."""
-
-_BACKOFF = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
-
 CLOCKS_ATTEMPTS = 3
 """Attempts to get the time of at least one node, before the client's clock is used instead."""
 
 EDGE_US = 60_000_000
 """A cursor for later use is at least this far from the rows that are about to expire."""
-
-SETTLING_US = 60_000_000
-"""For this long after a table is created, nodes may still have a former schema of that name, and the clock that stamps
-a row may be behind the creation."""
-
-
-_GONE = TableChanged, TableNotFound, CDCDisabled
-"""What is said of a log that is no longer there, or no longer the same."""
-
-
-class _MaybeStale(MetadataError):
-    """A table that is at most a minute old seems to have changed; the schema of the node may be outdated."""
-
-    resumable = True
-
-    def __init__(self, error: MetadataError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def row_left_s(session: ReadSession, table: LoggedTable, cursor: EventID) -> list[int | None]:
-    """Return the remaining TTL of a cursor's row in seconds, None without a TTL; empty if the row is gone. Blocks."""
-    values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
-    doing = f"looking for the cursor's row in the log of {table.full_name}"
-    cql = row_ttl_cql(table.keyspace, table.name)
-    for level in dict.fromkeys((session.consistency, session.quorum_at_least)):
-        if rows := session.rows(cql, values, doing=doing, consistency=level):
-            return [row[0] for row in rows]
-    return []
 
 
 def streams_of(topology: Topology, generation: Generation, clock: Clock, stop: Stop) -> tuple[bytes, ...]:
@@ -99,72 +59,7 @@ def streams_of(topology: Topology, generation: Generation, clock: Clock, stop: S
     Raises:
         NoStreams, Stopped, SourceError: see ``Topology.streams``.
     """
-    return _retried(lambda: topology.streams(generation), clock, stop)
-
-
-def check_log(session: ReadSession, table: LoggedTable, clock: Clock, stop: Stop) -> int:
-    """Check that the log of *table* is still there, and return the time of a node, in microseconds. Blocks on a query.
-
-    Raises:
-        TableChanged, TableNotFound, CDCDisabled: the log was dropped, and perhaps created again.
-        Stopped, SourceError: nodes do not answer.
-    """
-    log_id, at_us, _ = _retried(lambda: read_log_id(session, table.keyspace, table.name), clock, stop)
-    if log_id != table.log_id:
-        reread_same(session, table, at_us, clock, stop)
-    return at_us
-
-
-def reread_same(
-    session: ReadSession, known: LoggedTable, now_us: int, clock: Clock, stop: Stop, *, retrying: bool = True
-) -> LoggedTable:
-    """Return the description of *known* as it is now. Blocks on small queries.
-
-    Right after a log was created, a node may not know it yet, or may know a former one: then, the table is read again.
-
-    Args:
-        now_us: the time of a node.
-        retrying: retry after other errors, too.
-
-    Raises:
-        TableChanged: the log was dropped and created again (resumable).
-        TableNotFound, CDCDisabled: it was dropped (resumable: it may be created again).
-        Stopped, SourceError: nodes do not answer.
-    """
-    created_us = known.log_created_us
-    is_new = created_us is not None and now_us < created_us + SETTLING_US
-    read = partial(_read_same, session, known, is_new=is_new)
-    try:
-        return _retried(read, clock, stop) if retrying or is_new else read()
-    except _MaybeStale as e:
-        gone = e.error
-    except _GONE as e:
-        gone = e
-    gone.resumable = True  # whoever opens the log again finds out whether the cursor can be continued
-    raise gone from None
-
-
-def _read_same(session: ReadSession, known: LoggedTable, *, is_new: bool) -> LoggedTable:
-    try:
-        fresh = read_table(session, known.keyspace, known.name, known=known)
-    except (TableNotFound, CDCDisabled) as e:
-        if is_new:
-            raise _MaybeStale(e) from e
-        raise
-    try:
-        check_same_log(fresh, known)
-    except TableChanged as e:
-        if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
-            raise _MaybeStale(e) from e
-        raise
-    return fresh
-
-
-def _retried(read: Callable[[], T], clock: Clock, stop: Stop) -> T:
-    def again(error: Exception) -> bool:
-        return may_help(error) and not isinstance(error, _GONE)
-
-    return retry(read, attempts=STREAMS_ATTEMPTS, backoff=_BACKOFF, clock=clock, stop=stop, again=again)
+    return retried(lambda: topology.streams(generation), clock, stop)
 
 
 class Source:
@@ -213,7 +108,7 @@ class Source:
         retry(
             self._sample_clocks,
             attempts=CLOCKS_ATTEMPTS,
-            backoff=_BACKOFF,
+            backoff=BACKOFF,
             clock=self.clock,
             stop=self._stop,
             exhausted=lambda error: log.warning("%s: %s; using this machine's clock", self.table.full_name, error),
@@ -231,7 +126,7 @@ class Source:
         nodes' clocks are past a time therefore has all generations that start by that time.
         """
         at = self.node_clocks.slowest_us()
-        found = self._retried(self._read_generations)
+        found = self.retried(self._read_generations)
         self.generations = found
         self.known_at_us = at
 
@@ -313,9 +208,7 @@ class Source:
             return
         # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
-        table = self.table
-        log_id, _, written_us = self._retried(lambda: read_log_id(self.session, table.keyspace, table.name))
-        if log_id != table.log_id or written_us != table.written_us:
+        if self.retried(lambda: is_altered(self.session, self.table)):
             self.reread_table(retrying=True)
         self.same_until_us, self._table_at = at_us, at
 
@@ -323,9 +216,9 @@ class Source:
         """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""
         return streams_of(self.topology, generation, self.clock, self._stop)
 
-    def _retried(self, read: Callable[[], T]) -> T:
+    def retried(self, read: Callable[[], T]) -> T:
         """Return the result of *read*, with retries while nodes fail or have not received the data yet."""
-        return _retried(read, self.clock, self._stop)
+        return retried(read, self.clock, self._stop)
 
     # ------------------------------------------------------------ positions
 
@@ -491,110 +384,8 @@ class Source:
         return self.at(oldest_us if time is None else max(aware_us("cursor_at", time), oldest_us))
 
     def resume(self, after: str, on_expired: OnExpired) -> EventID:
-        """Return where to continue for a cursor.
-
-        Raises:
-            InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
-            CursorExpired: rows after it may be gone, and the policy is to raise.
-            TableChanged: it is of a log that was dropped since, and the policy is to raise.
-        """
-        if after == "":  # not None or 0: these are mistakes, not requests to read everything again
-            return self.oldest()
-        cursor = EventID.parse(after)
-        at_us = max(cursor.exact_us, cursor.generation * 1000)  # no row is older than its generation
-        first = self.generations[0]
-        is_listed = cursor.generation in {g.time for g in self.generations}
-        if self._is_of_former_log(cursor, is_listed=is_listed):
-            return self._changed(cursor, on_expired)
-        self._learn_blanks(cursor)
-        if at_us >= first.start_us and not self._learn_lifetime(cursor):
-            self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
-            return cursor  # it is not known where the remaining rows begin, so the whole time is searched
-        gap = self.missed(at_us, at_us + 1)
-        if gap is not None:
-            self._report_expired(cursor, gap.end_us, on_expired, ttl_s=gap.ttl_s)
-            remaining_us = self.remaining_us(at_us)
-            if remaining_us > at_us:
-                return self.at(remaining_us)
-        is_start = cursor.mark is not None and cursor.mark.is_start
-        if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
-            return self.at(cursor.exact_us)  # the stream set that is no longer listed has no rows after the cursor
-        if not is_listed:
-            owner = self.topology.owner
-            raise InvalidCursor(
-                f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
-                f"have; check that the cursor is not from another {owner}, or from before it was created again"
-            )
-        return cursor if cursor.exact_us >= at_us else self.at(at_us)
-
-    def _is_of_former_log(self, cursor: EventID, *, is_listed: bool) -> bool:
-        """Return whether *cursor* was saved while another log had this name. If this is ambiguous, log a warning."""
-        if cursor.mark is not None:
-            own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.mark.log)
-            if theirs != own and own.version == theirs.version == 1 and theirs.time > own.time:
-                raise QueryTimeout(
-                    f"the cursor is of a later CDC log of {self.table.full_name} than the node knows; "
-                    "unless it is a cursor of another table, the node's schema is outdated: try again"
-                )
-            return theirs != own
-        created_us = self.table.log_created_us
-        expired = next(self.lifetimes.gaps_after(cursor.exact_us, self.latest_us()), None)
-        if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
-            return False
-        oldest_us = self.topology.oldest_of(created_us)
-        if oldest_us is not None:
-            first_us = self.generations[0].start_us
-            # A stream set that is older than its log is its first one: none before it is forgotten.
-            return not is_listed and cursor.generation * 1000 < (first_us if first_us <= created_us else oldest_us)
-        # Generations do not help here. All cursors of a former log are older than this log. Its own cursors are not,
-        # except starts in the past, and rows with timestamps in the past, which can be looked up.
-        if not is_listed:
-            return False
-        if cursor.is_row:
-            return cursor.exact_us < created_us + SETTLING_US and not self._left_s(cursor)
-        if cursor.exact_us < created_us:
-            log.warning(
-                "the cursor is older than the CDC log of %s, which was created at %s: unless it was created with "
-                "cursor_at, the table was dropped and created again, and changes of the former log are gone",
-                self.table.full_name,
-                f"{datetime_of(created_us):%Y-%m-%d %H:%M:%S} UTC",
-            )
-        return False
-
-    def _learn_lifetime(self, cursor: EventID) -> bool:
-        """Learn the TTL of rows at *cursor* if the table was altered since; return whether the rows may still exist.
-
-        A progress cursor contains the TTL, and the row of a row cursor has its remaining TTL. For other cursors, the
-        TTL is not known.
-        """
-        left_s = self._left_s(cursor) if self.lifetimes.needs_row(cursor) else None
-        known = self.lifetimes.known_from(cursor, self.now_us(), left_s)
-        if known is None:
-            return False
-        self.lifetimes = known
-        if known.is_unknown_at(cursor):
-            log.warning(
-                "%s was altered at %s, after the cursor, which does not contain the former TTL; if that was shorter "
-                "than the age of the cursor, changes may be lost",
-                self.table.full_name,
-                f"{datetime_of(known.unknown_until_us()):%Y-%m-%d %H:%M:%S} UTC",
-            )
-        return True
-
-    def _learn_blanks(self, cursor: EventID) -> None:
-        """Learn in which time after *cursor* CDC may have been off; log a warning if the cursor does not tell."""
-        self.blanks = self.blanks.since(cursor, self.table)
-        if cursor.is_row and cursor.exact_us < (altered_us := self.table.altered_us or 0) and self.table.enabled:
-            log.warning(
-                "%s was altered at %s, after the cursor, and the id of an event does not say how it was before: if CDC "
-                "was switched off and on again, changes of that time are missing",
-                self.table.full_name,
-                f"{datetime_of(altered_us):%Y-%m-%d %H:%M:%S} UTC",
-            )
-
-    def _left_s(self, cursor: EventID) -> list[int | None]:
-        """Return the remaining TTL of the cursor's row in seconds, None without a TTL; empty if the row is gone."""
-        return self._retried(lambda: row_left_s(self.session, self.table, cursor))
+        """Return where to continue for a cursor; see ``resume.resume`` for errors."""
+        return resume(self, after, on_expired)
 
     def pass_over(self, gap: Gap, on_expired: OnExpired, *, promised: bool) -> None:
         """Report that the rows of *gap* expired before they were read, if they were promised.
@@ -636,46 +427,3 @@ class Source:
         """Log and count that changes may be lost; the policy is to continue."""
         self.gaps += 1
         log.error("%s; continuing at the oldest row because on_expired='oldest'", text)
-
-    def _changed(self, cursor: EventID, on_expired: OnExpired) -> EventID:
-        text = (
-            f"the CDC log of {self.table.full_name} was dropped and created again since the cursor was saved (or the "
-            "cursor is of another table): changes in between are gone"
-        )
-        repair = f"{text}; repair the consumer's data, then reset its cursor"
-        if on_expired == "raise":
-            raise TableChanged(f"{repair}, or open the stream with on_expired='oldest'")
-        # Stores refuse a cursor below the saved one, and generations of vnodes may be older than it.
-        start = self.at(max(self.oldest_us(), cursor.exact_us + 1))
-        if start.generation < cursor.generation:
-            raise TableChanged(f"{repair}: the rows of the new log are in an older generation than the cursor")
-        self.skip_gap(text)
-        return start
-
-    def _report_expired(
-        self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None
-    ) -> None:
-        """Report that rows from *cursor* until *until_us* may be lost: raise, or log it, depending on the policy."""
-        since = f"{datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S}"
-        until = f"{datetime_of(until_us):%Y-%m-%d %H:%M:%S} UTC"
-        first_us = self.generations[0].start_us
-        if cursor.exact_us < first_us and not self.topology.forgets:
-            began = f"{datetime_of(first_us):%Y-%m-%d %H:%M:%S} UTC"
-            text = (
-                f"the cursor of {self.table.full_name} is from {since} UTC, before the first CDC generation of this "
-                f"cluster, which began at {began}; check that it is not from another cluster"
-            )
-        else:
-            kept = "keeps" if ttl_s is None else f"keeps ({ttl_s} s)"
-            text = (
-                f"the cursor of {self.table.full_name} is older than what the log {kept}: changes from {since} to "
-                f"{until} may be lost"
-            )
-        if on_expired == "oldest":
-            self.skip_gap(text)
-            return
-        raise CursorExpired(
-            f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'",
-            gap_from=datetime_of(cursor.exact_us),
-            gap_to=datetime_of(until_us),
-        )

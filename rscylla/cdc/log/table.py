@@ -5,24 +5,22 @@ from __future__ import annotations
 import hashlib
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from ..._timeuuid import datetime_of, ticks_of, ticks_to_us
 from ...driver import ReadSession
-from ...errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, RscyllaError, TableChanged, TableNotFound
+from ...errors import CDCDisabled, MetadataError, QueryFailed, TableNotFound
 from ...types import Fields, Type, parse_type, quote_name
-from .query import LOG_SUFFIX, NODE_TIME_CQL
+from .query import LOG_SUFFIX
 
 __all__ = [
     "FIXED_COLUMNS",
     "BaseColumn",
     "LoggedTable",
     "Table",
-    "check_same_log",
     "deleted_elements_of",
     "deleted_of",
     "dropped_columns",
@@ -30,12 +28,9 @@ __all__ = [
     "log_columns",
     "logged_tables",
     "logged_type",
-    "naming_dropped_log",
     "read_base_table",
-    "read_log_id",
     "read_table",
     "read_types",
-    "reread_table",
     "type_named",
 ]
 
@@ -53,10 +48,6 @@ def type_named(text: str, udts: Mapping[str, Fields] | None = None) -> Type:
         return parse_type(text, udts)
     except ValueError:
         return Type(text)
-
-
-def _type_of(column: BaseColumn) -> Type:
-    return type_named(column.type_text)
 
 
 def _in_order(columns: Iterable[BaseColumn]) -> tuple[BaseColumn, ...]:
@@ -82,7 +73,9 @@ class BaseColumn:
     position: int
     type_text: str
     descending: bool = False
-    type: Type = attrs.field(default=attrs.Factory(_type_of, takes_self=True), repr=False)
+    type: Type = attrs.field(
+        default=attrs.Factory(lambda self: type_named(self.type_text), takes_self=True), repr=False
+    )
 
     @property
     def in_key(self) -> bool:
@@ -343,10 +336,8 @@ _OPTIONS = (
     "bloom_filter_fp_chance, caching, comment, compaction, compression, crc_check_chance, default_time_to_live, "
     "gc_grace_seconds, max_index_interval, memtable_flush_period_in_ms, min_index_interval, speculative_retry"
 )
-"""Options of a table that an ALTER TABLE may change, besides the ``extensions``; it writes all of them again.
-
-All versions of Scylla have these columns.
-"""
+"""Options of a table that an ALTER TABLE may change, besides the ``extensions``; it writes all of them again. All
+versions of Scylla have these columns."""
 
 
 def _tablet_options(session: ReadSession, keyspace: str, table: str, doing: str) -> list[Any]:
@@ -369,46 +360,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list):
         return sorted(map(_plain, value), key=repr)
     return tuple(map(_plain, value)) if isinstance(value, tuple) else repr(value)
-
-
-def reread_table(session: ReadSession, known: LoggedTable) -> LoggedTable:
-    """Return the description of *known* as it is now. Blocks on small queries.
-
-    Raises:
-        TableChanged: the log was dropped and created again.
-        TableNotFound, CDCDisabled: it was dropped.
-    """
-    fresh = read_table(session, known.keyspace, known.name, known=known)
-    check_same_log(fresh, known)
-    return fresh
-
-
-def check_same_log(fresh: LoggedTable, known: LoggedTable) -> None:
-    """Check that *fresh*, which was read later, has the log of *known*.
-
-    Raises:
-        TableChanged: the log was dropped and created again.
-    """
-    if fresh.log_id != known.log_id:
-        raise TableChanged(
-            f"the CDC log of {fresh.full_name} was dropped and created again while it was read: changes in between are "
-            "gone; open it again, which goes on with the new log or says what to do, by on_expired="
-        )
-
-
-@contextmanager
-def naming_dropped_log(reread: Callable[[], object]) -> Iterator[None]:
-    """If a query of the block is refused, call *reread*, which raises a more precise error if the log is gone."""
-    try:
-        yield
-    except (QueryFailed, NoStreams) as e:
-        try:
-            reread()
-        except (TableChanged, TableNotFound, CDCDisabled) as gone:
-            raise gone from e
-        except RscyllaError as other:
-            e.add_note(f"the schema could not be read, either: {other}")
-        raise
 
 
 def read_base_table(session: ReadSession, keyspace: str, table: str) -> Table | None:
@@ -466,24 +417,6 @@ def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str
     return {name: dropped_us(stored) for name, stored in found}
 
 
-def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.UUID | None, int, int]:
-    """Return the id of the log of a base table, None if there is none, the time of a node, and ``written_us``.
-
-    The times are in microseconds. Blocks on one query, or on two if there is none.
-    """
-    doing = f"looking up table {quote_name(keyspace)}.{quote_name(table)}"
-    found = session.rows(
-        "SELECT table_name, id, toUnixTimestamp(now()), WRITETIME(extensions) FROM system_schema.tables "
-        "WHERE keyspace_name = %s AND table_name IN (%s, %s)",
-        (keyspace, table, table + LOG_SUFFIX),
-        doing=doing,
-    )
-    rows = {row[0]: row[1:] for row in found}
-    now_ms = found[0][2] if found else session.rows(NODE_TIME_CQL, doing=doing)[0][0]
-    log_id, base = rows.get(table + LOG_SUFFIX, (None,))[0], rows.get(table, (None, 0, 0))
-    return log_id, now_ms * 1000, base[2] or 0
-
-
 def logged_tables(session: ReadSession) -> dict[tuple[str, str], uuid.UUID]:
     """Return the base tables of the cluster that have a log, by keyspace and name, and the ids of the logs. Blocks.
 
@@ -529,8 +462,7 @@ TOGETHER_US = 1_000_000
 
 def _not_found(session: ReadSession, keyspace: str, table: str, doing: str) -> str:
     cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
-    tables = {row[0] for row in session.rows(cql, (keyspace,), doing=doing)}
-    if tables:
+    if tables := {row[0] for row in session.rows(cql, (keyspace,), doing=doing)}:
         near = [t for t in tables if t.lower() == table.lower()]
         hint = f"did you mean {quote_name(keyspace)}.{quote_name(near[0])}?" if near else "check the name"
         if table.endswith(LOG_SUFFIX) and table.removesuffix(LOG_SUFFIX) in tables:

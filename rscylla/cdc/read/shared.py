@@ -2,7 +2,7 @@
 
     SharedReaders  those of the slices of one ``Stream``; starts, joins and splits them     (merge_policy)
     SharedReader   a thread that reads windows for some slices                              (reader)
-    SliceFeed      what it has read for one slice, until the slice's client takes it        (client)
+    SliceFeed      what it has read for one slice, until the slice's client takes it        (feed, client)
 
 Locks: that of ``SharedReaders`` guards all three, and is never held during a query. What a stop signal calls takes no
 lock, because a signal handler or a finalizer may set it at any line, in any thread.
@@ -19,27 +19,23 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 
 import attrs
 
-from ..._tokens import Slice
 from ...clock import Stop
 from ...errors import HeadReached, Stopped, is_resumable
 from ..log import Source
-from ..rows import NO_EVENTS, Counters
-from .merge_policy import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
-from .reader import Reader, Resume, Step
+from ..rows import NO_EVENTS
+from .feed import SliceFeed
+from .merge_policy import FREE, PATIENCE_S, RECENT_S, Place, Stage, blocked_s, halt_of, is_awaited, meet
+from .reader import Reader, Step
 from .settings import StreamSettings
 
-__all__ = ["SharedReaders", "SliceFeed"]
+__all__ = ["SharedReaders"]
 
 CALL_S = 0.2
 """After this time, all feeds that have got a step are woken: one that was called may have been interrupted, or many
 work for long."""
-
-CLOSE_TIMEOUT_S = 5.0
-"""How long ``close`` waits for the thread of a reader that nobody else needs."""
 
 FRESH_S = 1.0
 """Slices that are opened within this time of each other read the metadata of the table once."""
@@ -155,119 +151,6 @@ class SharedReaders:
         for shared in self.running:
             if shared.stage is Stage.HELD:
                 shared.wake.set()
-
-
-class SliceFeed:
-    """One slice's part of a reader. ``take`` is for one thread; see ``Feed``."""
-
-    def __init__(self, readers: SharedReaders, settings: StreamSettings, resume: Resume, stop: Stop) -> None:
-        self._readers = readers
-        self._stop = stop
-        self.settings = settings
-        self.key_slice = Slice.of(settings.key_slice)
-        self.resume = resume
-        self.shared: SharedReader
-        self.counters = Counters()
-        self.gaps_before = 0
-        self.has_left = False
-        self.error: BaseException | None = None
-        self._steps: deque[Step] = deque()
-        self._idle_since: float | None = None
-        self._quiet_until = 0.0
-        self._signal: SimpleQueue[None] = SimpleQueue()
-        self.reached_us = 0
-
-    @property
-    def source(self) -> Source:
-        return self.shared.source
-
-    @property
-    def gaps(self) -> int:
-        return self.gaps_before + self.shared.source.gaps
-
-    @property
-    def since(self) -> float | None:
-        return self.shared.since
-
-    @property
-    def together(self) -> int:
-        return self.shared.width
-
-    def take(self, quiet_until: float = 0.0) -> Step:
-        """Return the next step; wait for it.
-
-        Raises: Stopped, or what the reader raised.
-        """
-        while True:
-            with self._readers.lock:
-                if self._steps:
-                    self._idle_since = None
-                    step = self._steps.popleft()
-                    self.shared.makes_room(self)
-                    return step
-                if self.error is not None:
-                    raise self.error
-                if self._idle_since is None:
-                    self._idle_since = self.settings.clock.monotonic()
-                    self._quiet_until = quiet_until
-                    self.shared.is_asked()
-            self._stop.check()
-            try:
-                self._signal.get()
-            finally:  # also after an interrupt
-                self._readers.call()
-
-    def put(self, step: Step) -> None:
-        """Add a step. Called with the lock."""
-        last = self._steps[-1] if self._steps else None
-        if last is not None and last.rows is None:  # it says nothing that this one does not say
-            self._steps[-1] = step = attrs.evolve(step, must_save=step.must_save or last.must_save)
-        else:
-            self._steps.append(step)
-        self.resume = attrs.evolve(self.resume, done=step.done)
-        if self._idle_since is None:
-            return
-        now = self.settings.clock.monotonic()
-        if step.rows is None and not step.must_save and now < self._quiet_until:
-            self._idle_since = now
-            self.reached_us = step.done.exact_us
-            return
-        self._idle_since = None
-        self._readers.calls.append(self)
-
-    def is_woken(self) -> bool:
-        """Wake the thread that waits for a step; return whether it will call the next feed. Takes no lock."""
-        self._signal.put(None)
-        return not self.has_left  # otherwise, it may have called before
-
-    def fail(self, error: BaseException) -> None:
-        """Raise *error* once the steps were taken. Called with the lock."""
-        self.error = error
-        self._signal.put(None)
-
-    def backlog(self, now: float) -> Backlog:
-        return Backlog(self.is_full, None if self._idle_since is None else now - self._idle_since)
-
-    @property
-    def is_full(self) -> bool:
-        return sum(step.rows is not None for step in self._steps) >= self.settings.prefetch
-
-    @property
-    def has_room(self) -> bool:
-        return self._idle_since is not None or len(self._steps) < self.settings.prefetch
-
-    def leave(self) -> None:
-        """Take no more. Takes no lock."""
-        self.has_left = True
-        self._signal.put(None)
-        self._readers.call()  # this feed may have been called, and will not take
-        self.shared.dismiss()
-
-    def close(self) -> None:
-        self._stop.set()
-        shared = self.shared
-        if shared.is_dismissed and shared.thread is not threading.current_thread():
-            shared.thread.join(CLOSE_TIMEOUT_S)
 
 
 class SharedReader:

@@ -23,7 +23,7 @@ from ..log import (
     Walk,
     Width,
     group_streams,
-    read_log_id,
+    is_altered,
     reread_table,
 )
 from ..rows import Layout, Layouts, new_rows
@@ -210,9 +210,7 @@ class SpanReader:
         Raises:
             TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
         """
-        table = self.table
-        log_id, _, written_us = read_log_id(self._session, table.keyspace, table.name)
-        if log_id != table.log_id or written_us != table.written_us:
+        if is_altered(self._session, self.table):
             self._reread()
 
     def _reread(self) -> LoggedTable:

@@ -30,6 +30,7 @@ from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
 from rscylla._tokens import LAST, LEAST, Slice, slice_at
 from rscylla.abc import flush_cursor
+from rscylla.cdc.log import same as same_room
 from rscylla.cdc.log import source as source_room
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.table import LoggedTable
@@ -150,7 +151,8 @@ def in_turns(turns: Turns) -> Iterator[None]:
         living.enter_context(patch.object(scylla, "_Known", lambda: known(lock=threading.RLock())))
         living.enter_context(patch.object(buffered, "_Slot", lambda: slot(writing=threading.Lock())))
         living.enter_context(patch.object(source_room, "topology_for", TabletTopology))
-        living.enter_context(patch.object(source_room, "read_table", lambda *_, **__: TABLE))
+        for room in (source_room, same_room):
+            living.enter_context(patch.object(room, "read_table", lambda *_, **__: TABLE))
         yield
 
 

@@ -10,8 +10,8 @@ from cassandra import OperationTimedOut, Unauthorized
 from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
 from rscylla.cdc.log.lifetimes import EARLY_US
-from rscylla.cdc.log.source import METADATA_EVERY_S, SETTLING_US, Source, check_log
-from rscylla.cdc.log.table import naming_dropped_log
+from rscylla.cdc.log.same import SETTLING_US, check_log, naming_dropped_log
+from rscylla.cdc.log.source import METADATA_EVERY_S, Source
 from rscylla.cdc.log.walk import Gap, Width
 from rscylla.cdc.read.follow import Follower
 from rscylla.cdc.stream import Stream

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc.log.query import LOG_SUFFIX
+from rscylla.cdc.log.same import reread_table
 from rscylla.cdc.log.table import (
     LOG_DROP_AHEAD_US,
     BaseColumn,
@@ -21,7 +22,6 @@ from rscylla.cdc.log.table import (
     log_columns,
     read_base_table,
     read_table,
-    reread_table,
 )
 from rscylla.errors import MetadataError
 from rscylla.types import Type

@@ -27,11 +27,12 @@ from rscylla._tokens import slice_at
 from rscylla.cdc.client import Client
 from rscylla.cdc.log.source import METADATA_EVERY_S
 from rscylla.cdc.read import shared as sharing_module
+from rscylla.cdc.read.feed import SliceFeed
 from rscylla.cdc.read.merge_policy import Backlog
 from rscylla.cdc.read.reader import Resume, Step
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.read.settings import StreamSettings
-from rscylla.cdc.read.shared import SharedReaders, SliceFeed
+from rscylla.cdc.read.shared import SharedReaders
 from rscylla.cdc.rows import new_rows
 from rscylla.cdc.rows.events import NO_EVENTS
 from rscylla.cdc.stream import NewStream, Stream
