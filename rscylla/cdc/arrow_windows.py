@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ..abc import BatchProgress, CursorStore
 from ..clock import Stop
 from ..errors import ConfigError
-from ..event import EventID
 from ..options import StreamOption
 from ..types import Digits
-from .log import Generation, LogWindow, OnExpired, Source, naming_dropped_log
+from .log import Generation, OnExpired, Source, naming_dropped_log
 from .planned import PlannedWindow, WindowLoop, WindowPlan
 from .read import Limits, Span, SpanReader
 from .rows import Layout, Layouts
@@ -130,7 +129,7 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
 
     def _rows_of(self, shown: tuple[PlannedWindow, ArrowRows]) -> int:
         window, rows = shown
-        most = self._max_rows if LogWindow(window.generation, window.start_us, window.end_us).can_narrow else None
+        most = self._max_rows if window.in_log.can_narrow else None
         return rows._count(most)  # noqa: SLF001 - made here
 
     def _seen(self) -> tuple[Any, Layout]:
@@ -169,14 +168,11 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
         from .arrow import columns_of, span_batches
 
         source, follower = self._source, self._follower
-        start = EventID.parse(window.start)
-        after = start.position if start.is_row else b""
-        log_window = LogWindow(window.generation, window.start_us, window.end_us)
         stop = Stop()  # not that of the windows: it lets the current one end
         try:
             with naming_dropped_log(source.reread_table):
                 streams = source.streams(Generation(window.generation))
-                span = Span(source.table, log_window, streams, after, follower.promise)
+                span = Span(source.table, window.in_log, streams, window.after, follower.promise)
                 reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)
                 yield from span_batches(
                     reader,

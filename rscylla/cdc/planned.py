@@ -21,7 +21,7 @@ from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
-from .log import Generation, OnExpired, Read, Source, Switch, Wait, Walk, Width
+from .log import Generation, LogWindow, OnExpired, Read, Source, Switch, Wait, Walk, Width
 from .read import Follower
 from .stream import Stream
 
@@ -50,6 +50,16 @@ class PlannedWindow:
     end: str = attrs.field(repr=False, eq=False)
 
     @property
+    def in_log(self) -> LogWindow:
+        return LogWindow(self.generation, self.start_us, self.end_us)
+
+    @property
+    def after(self) -> bytes:
+        """The position of the row (``EventID.position``) after which the window begins; empty if at a point."""
+        start = EventID.parse(self.start)
+        return start.position if start.is_row else b""
+
+    @property
     def start_time(self) -> datetime:
         """Aware UTC."""
         return tu.datetime_of(self.start_us)
@@ -74,8 +84,7 @@ class PlannedWindow:
 
     @property
     def _after(self) -> str:
-        start = EventID.parse(self.start)
-        return f"-after-{start.position.hex()}" if start.is_row else ""
+        return f"-after-{self.after.hex()}" if self.after else ""
 
 
 def _text(time: datetime) -> str:

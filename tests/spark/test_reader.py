@@ -56,7 +56,7 @@ from rscylla.errors import (
 from rscylla.event import EventID
 from rscylla.spark.session.session import close_sessions, session_for
 from rscylla.spark.sinks.scylla import ChangesWriter
-from rscylla.spark.source import planning, reading, source
+from rscylla.spark.source import dividing, planning, reading, source
 from rscylla.spark.source.offsets import Offset
 from rscylla.spark.source.options import Options, Position
 from rscylla.spark.source.shape import Shape
@@ -157,8 +157,8 @@ def test_a_plan_does_not_grow_with_streams_and_generations_beyond_a_bound(
     world.clock.advance(31)
     expected = sequences(world.batch(windowSpan="9s"))
     assert len(expected) == world.written
-    monkeypatch.setattr(planning, "MOST_STREAMS", known)
-    monkeypatch.setattr(planning, "MANY", 1)
+    monkeypatch.setattr(dividing, "MOST_STREAMS", known)
+    monkeypatch.setattr(dividing, "MANY", 1)
     source = world.source(windowSpan="9s")
     reader = source.reader(schema=source.schema())
     partitions = reader.partitions()

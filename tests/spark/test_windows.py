@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,13 @@ from prometheus_client import CollectorRegistry
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla import spark as rs
-from rscylla._timeuuid import datetime_of, us_of
+from rscylla._timeuuid import datetime_of
 from rscylla.abc import BatchProgress
+from rscylla.cdc.log import LogWindow
 from rscylla.embedded import EmbeddedScylla
 from rscylla.embedded.clock import ManualClock as ServerClock
 from rscylla.reflex.telemetry.batch_metrics import batch_metrics_for
+from rscylla.spark.source.handed import HandedRead
 from rscylla.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -33,9 +35,9 @@ NAME = "lake"
 
 
 class FakeSpark:
-    """The part of a session that ``windows`` uses; the DataFrame is the dict of its options."""
+    """The part of a session that ``windows`` uses; the DataFrame is what its options hand over."""
 
-    def __init__(self, rows: Callable[[dict[str, str]], int] = lambda _: 0) -> None:
+    def __init__(self, rows: Callable[[LogWindow], int] = lambda _: 0) -> None:
         self._rows = rows
         self._given: dict[str, str] = {}
 
@@ -51,21 +53,25 @@ class FakeSpark:
         self._given |= given
         return self
 
-    def option(self, name: str, value: str) -> FakeSpark:
-        self._given[name] = value
-        return self
-
     def load(self) -> FakeFrame:
-        return FakeFrame(self._given, self._rows)
+        handed = HandedRead.given(self._given)
+        assert handed is not None
+        return FakeFrame(handed, self._rows)
 
 
 class FakeFrame:
-    def __init__(self, given: dict[str, str], rows: Callable[[dict[str, str]], int]) -> None:
-        self.given = dict(given)
+    def __init__(self, handed: HandedRead, rows: Callable[[LogWindow], int]) -> None:
+        self.handed = handed
         self._rows = rows
 
+    @property
+    def window(self) -> LogWindow:
+        """From the first to the last of the spans."""
+        windows = [span.window for span in self.handed.spans]
+        return LogWindow(windows[0].generation, min(w.start_us for w in windows), max(w.end_us for w in windows))
+
     def count(self) -> int:
-        return self._rows(self.given)
+        return self._rows(self.window)
 
 
 class Box:
@@ -116,10 +122,10 @@ def test_windows_follow_each_other_without_gap_up_to_the_head(box: Box) -> None:
     assert mark is not None
     assert (mark.is_start, mark.ttl_s) == (False, 3600), "all before it was read"
     for window, frame in found:
-        assert frame.given["startingPosition"] == window.start
-        assert datetime.fromisoformat(frame.given["endingPosition"]) == window.end_time
-        assert (frame.given["keyspace"], frame.given["table"], frame.given["mode"]) == ("k", "t", "changes")
-        assert frame.given["lag"] == "30000000 us"
+        assert frame.window == window.in_log
+        assert {(span.table.full_name, span.after) for span in frame.handed.spans} == {("k.t", b"")}
+        assert frame.handed.read.mode == "changes"
+        assert "cdc_values" in frame.handed.schema.names
     assert len({w.name for w, _ in found}) == len(found)
     assert list(box.windows(TO_HEAD)) == []
 
@@ -128,7 +134,7 @@ def test_each_window_that_is_done_is_told(box: Box) -> None:
     box.pass_(600)
     told: list[BatchProgress] = []
     metrics = batch_metrics_for(CollectorRegistry())
-    spark = FakeSpark(lambda given: 7)
+    spark = FakeSpark(lambda window: 7)
     found = []
     for window, _ in box.windows(TO_HEAD, spark=spark, longest=timedelta(minutes=3), max_rows=100, on_done=told.append):
         found.append(window)
@@ -309,10 +315,8 @@ def test_windows_with_too_many_rows_are_cut(box: Box) -> None:
     """A row a second, so a window of so many rows is at most so many seconds long."""
     box.pass_(600)
 
-    def rows(given: dict[str, str]) -> int:
-        start = rscylla.EventID.parse(given["startingPosition"]).exact_us
-        end = datetime.fromisoformat(given["endingPosition"])
-        return round((end - datetime_of(start)).total_seconds())
+    def rows(window: LogWindow) -> int:
+        return round(window.span_us / 1e6)
 
     found = [w for w, _ in box.windows(TO_HEAD, spark=FakeSpark(rows), max_rows=100)]
     assert [w.end_us for w in found[:-1]] == [w.start_us for w in found[1:]]
@@ -325,11 +329,9 @@ def test_windows_grow_again_behind_a_time_of_many_rows(box: Box) -> None:
     box.pass_(3000)
     dense_until_us = box.generation_us() + 300_000_000
 
-    def rows(given: dict[str, str]) -> int:
+    def rows(window: LogWindow) -> int:
         """A row a second at first, then none."""
-        start_us = rscylla.EventID.parse(given["startingPosition"]).exact_us
-        end_us = us_of(datetime.fromisoformat(given["endingPosition"]))
-        return max(0, min(end_us, dense_until_us) - start_us) // 1_000_000
+        return max(0, min(window.end_us, dense_until_us) - window.start_us) // 1_000_000
 
     found = [w for w, _ in box.windows(TO_HEAD, spark=FakeSpark(rows), max_rows=100)]
     lengths = [w.end_us - w.start_us for w in found]
@@ -341,8 +343,8 @@ def test_a_window_may_have_as_many_rows_as_are_allowed(box: Box) -> None:
     box.pass_(600)
     counted = []
 
-    def rows(given: dict[str, str]) -> int:
-        counted.append(given)
+    def rows(window: LogWindow) -> int:
+        counted.append(window)
         return 100
 
     window, _ = next(box.windows(TO_HEAD, spark=FakeSpark(rows), max_rows=100))
@@ -361,7 +363,8 @@ def test_a_row_cursor_is_continued_within_its_window(box: Box) -> None:
     client.close()
     box.store.set_cursor(NAME, event.id)
     [(window, frame)] = list(box.windows(TO_HEAD))
-    assert window.start == frame.given["startingPosition"] == event.id
+    assert window.start == event.id
+    assert {span.after for span in frame.handed.spans} == {rscylla.EventID.parse(event.id).position}
     assert window.start_us == event.timestamp_us
     assert "-after-" in window.name
     assert window.start_name == f"20270115T080009.000000Z-after-{rscylla.EventID.parse(event.id).position.hex()}"
@@ -375,9 +378,9 @@ def test_an_expired_cursor_is_an_error_by_default(box: Box) -> None:
         next(box.windows(TO_HEAD))
     window, frame = next(box.windows(TO_HEAD, on_expired="oldest"))
     assert window.start_us >= box.clock.now_us() - 3_600_000_000
-    assert frame.given["failOnDataLoss"] == "false", "the executors read it later, when more has expired"
+    assert not any(span.promise for span in frame.handed.spans), "executors read it later, when more has expired"
     _, frame = next(box.windows(TO_HEAD, on_expired="oldest", read={"failondataloss": "true"}))
-    assert "failOnDataLoss" not in frame.given
+    assert all(span.promise for span in frame.handed.spans)
 
 
 def shorten_ttl(box: Box) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ... import _timeuuid as tu
+import attrs
+
 from ...abc import BatchProgress, CursorStore
 from ...cdc import PlannedWindow, Stream, WindowLoop, WindowPlan
 from ...cdc.log import OnExpired, Source
@@ -18,7 +19,12 @@ from ...clock import Stop
 from ...errors import ConfigError
 from ...options import StreamOption
 from ..session.failures import spark_errors
+from ..source.dividing import Division
+from ..source.handed import HandedRead
 from ..source.optionnames import known_as
+from ..source.options import Options
+from ..source.planning import struct_of
+from ..source.reading import SpanRead
 from ..source.source import NAME
 
 if TYPE_CHECKING:
@@ -44,16 +50,17 @@ class Windows(WindowLoop[tuple[PlannedWindow, "DataFrame"]]):
         read: Mapping[str, str],
     ) -> None:
         self._spark = spark
-        self._read = dict(read)
+        self._read = Options.of(read)
         if plan.on_expired == "oldest" and "failondataloss" not in {known_as(name) for name in read}:
-            self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
+            self._read = attrs.evolve(self._read, fail_on_data_loss=False)  # rows may expire until they are read
+        self._division = Division(source, self._read)
         super().__init__(source, store, name, plan)
 
     def _shown(self, window: PlannedWindow) -> tuple[PlannedWindow, DataFrame]:
-        reader = self._spark.read.format(NAME).options(**self._read)
-        reader = reader.option("startingPosition", window.start).option("endingPosition", tu.format_time(window.end_us))
+        spans = self._division.spans([window.in_log], after=window.after, promise=self._follower.promise)
+        handed = HandedRead.of(SpanRead.of(self._read, struct_of(self._source, self._read)), spans)
         with spark_errors():
-            return window, reader.load()
+            return window, self._spark.read.format(NAME).options(**handed.options()).load()
 
     def _rows_of(self, shown: tuple[PlannedWindow, DataFrame]) -> int:
         with spark_errors():

@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from functools import partial
-from itertools import chain, pairwise
+from typing import Any
 
 import attrs
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from ..._timeuuid import datetime_of, format_time
 from ...cdc.arrow import ChangeView, EventView, LogView, statement_of, view_for
 from ...cdc.log import (
     Blank,
-    Generation,
-    LogWindow,
     OnExpired,
     Promise,
     Source,
-    by_replicas,
+    dropped_columns,
     generation_at,
     naming_dropped_log,
     windows_between,
 )
-from ...cdc.read import RowCounter, Span, SpanShare, share_of
+from ...cdc.read import RowCounter, Span, SpanShare
 from ...cdc.rows import Layout
 from ...clock import Stop, SystemClock
 from ...errors import CDCDisabled, ConfigError, CursorExpired, NoStreams, SchemaChanged
 from ...event import EventID
 from ..session.session import session_for
+from .dividing import Division
 from .offsets import Offset
-from .options import MOST_CPUS, Options, Position
+from .optionnames import nearest
+from .options import Options, Position
+from .shape import metadata_of
 
-__all__ = ["MAX_PARTITIONS", "Plan", "Start", "open_source", "view_of"]
+__all__ = ["Plan", "Start", "open_source", "struct_of", "view_of"]
 
 log = logging.getLogger("rscylla")
-
-MAX_PARTITIONS = 100_000
 
 CLOCKS_DIFFER_US = 2_000_000
 """An end that is complete by one sample of the nodes' clocks may be complete only so much later by another: by as long
 as a node may take to tell its time. A batch waits for it.
 """
-
-MOST_STREAMS = 500_000
-"""A plan contains at most about so many stream ids, of 20 bytes each; executors look the others up."""
-
-MANY = 8
-"""In more generations than this, a generation is divided into fewer parts."""
 
 
 def open_source(options: Options) -> Source:
@@ -67,6 +62,49 @@ def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeV
         statement = statement_of(source.session, table, options.page_size)
     layout = Layout.of(statement.columns, table)
     return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar, digits=options.digits)
+
+
+def struct_of(source: Source, options: Options) -> StructType:
+    """Return the columns of the DataFrame, with what they are in the table as metadata. Blocks on small queries.
+
+    Raises: as for ``view_of``; and
+        ConfigError: the option ``columns`` names one that the log does not have in this mode, or one twice.
+    """
+    _, view = view_of(source, options)
+    names = options.columns or tuple(view.schema.names)
+    for name in names:
+        if name not in view.schema.names:
+            raise ConfigError(
+                f"option columns: mode {options.mode} has no column {name!r}; {_instead(name, view.schema)}"
+            )
+        if names.count(name) > 1:
+            raise ConfigError(f"option columns: {name!r} is named twice; name each column once")
+    struct = from_arrow_schema(pa.schema([view.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
+    dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
+    return _with_metadata(
+        struct, {c.name: metadata_of(c, dropped.get(c.name), source.table) for c in source.table.columns}
+    )
+
+
+def _instead(name: str, columns: pa.Schema) -> str:
+    """Return a hint at what to use for the column *name*, which *columns* lack."""
+    if "cdc_values" in columns.names and name in {field.name for field in columns.field("cdc_values").type}:
+        return f"its values are in 'cdc_values': name that, and select cdc_values.{name}"
+    return nearest(name, columns.names, "columns")
+
+
+_WITH_COLUMNS = ("cdc_values", "cdc_before", "cdc_after")
+
+
+def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> StructType:
+    """Return *struct* with the CQL metadata of the fields for columns of the base table."""
+    fields = []
+    for field in struct.fields:
+        type_ = field.dataType
+        if field.name in _WITH_COLUMNS and isinstance(type_, StructType):
+            type_ = _with_metadata(type_, metadata)
+        fields.append(StructField(field.name, type_, field.nullable, metadata.get(field.name)))
+    return StructType(fields)
 
 
 @attrs.frozen
@@ -91,7 +129,7 @@ class Plan:
         self._policy: OnExpired = "raise" if options.fail_on_data_loss else "oldest"
         self.source.check_lag(options.lag_us, self._policy)
         self._counter: RowCounter | None = None
-        self._near: tuple[tuple[bytes, ...], tuple[bytes, ...]] = (), ()
+        self.division = Division(self.source, options)
 
     @property
     def log_id(self) -> str:
@@ -225,48 +263,8 @@ class Plan:
         remaining_us = source.remaining_us(start_us)  # before the check: more rows expire between the two
         if promise is not None:
             self._check_kept(start_us, end_us, promise)
-        if not options.fail_on_data_loss:
-            promise = None
-        elif promise is not None:  # an executor asks one node for its time
-            promise = attrs.evolve(promise, ahead_us=source.latest_us() - source.now_us())
         windows = windows_between(generations, remaining_us, end_us)
-        spans: list[Span | SpanShare] = []
-        shipped = 0
-        for window in windows:
-            streams = None
-            if shipped < MOST_STREAMS or options.streams_per_partition is not None:
-                with naming_dropped_log(source.reread_table):
-                    streams = source.streams(Generation(window.generation))
-            count = None if streams is None else len(streams)
-            parts, pieces = _division(window, count, len(windows), options, most_us)
-            # Checked inside the loop, so that a mistyped windowSpan does not fill the memory first.
-            if len(spans) + parts * pieces > MAX_PARTITIONS:
-                raise ConfigError(
-                    f"the options would make more than {MAX_PARTITIONS:,} partitions; {_fewer_by(options, most_us)}"
-                )
-            shipped += pieces * (count or 0)
-            shares: list[SpanShare] = []
-            for piece in _cut(window, pieces):
-                shares += (SpanShare(source.table, piece, part, parts, after, promise) for part in range(parts))
-            if streams is None or shipped > MOST_STREAMS:
-                spans += shares
-            else:
-                near = self._neighbors(streams)
-                groups = [share_of(near, part, parts) for part in range(parts)]
-                spans += (Span(s.table, s.window, groups[s.part], s.after, s.promise) for s in shares)
-        return spans
-
-    def _neighbors(self, streams: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Return the streams with those of the same replicas together, so that few nodes serve most of a partition.
-
-        Only for streams that are part of the plan: an executor that finds its share alone may know another ring.
-        """
-        known, near = self._near
-        if known is not streams:  # each micro-batch would ask for the replicas of each vnode again
-            replicas_of = self.source.session.replicas_of(self.source.table.keyspace)
-            near = streams if replicas_of is None else tuple(chain.from_iterable(by_replicas(streams, replicas_of)))
-            self._near = streams, near
-        return near
+        return self.division.spans(windows, after=after, promise=promise, most_us=most_us)
 
     def learn(self, at: Offset) -> None:
         """Use what *at*, where a batch starts, has of the table that the schema does not show any more."""
@@ -356,41 +354,3 @@ class Plan:
                 gap_to=datetime_of(lost.end_us),
             )
         log.error("%s; continuing with the remaining rows because failOnDataLoss is false", text)
-
-
-def _division(
-    window: LogWindow, streams: int | None, windows: int, options: Options, most_us: int | None
-) -> tuple[int, int]:
-    """Return into how many parts by streams, and into how many by time, *window* is divided.
-
-    It is divided by time, too, if there are too few streams to keep all executors busy.
-
-    Args:
-        streams: how many there are; None: unknown.
-        windows: in how many generations the read is.
-        most_us: the longest part.
-    """
-    pieces = 1 if most_us is None else -(-window.span_us // most_us)
-    if options.streams_per_partition is not None and streams is not None:
-        return -(-streams // options.streams_per_partition), pieces
-    # Rows may all be in one generation, so each is for all executors, unless they are very many.
-    wanted = min(options.parallelism, max(1, -(-MANY * options.parallelism // windows)))
-    parts = wanted if streams is None else min(wanted, streams)
-    return parts, min(max(pieces, -(-wanted // parts)), window.span_us)
-
-
-def _fewer_by(options: Options, most_us: int | None) -> str:
-    """Return how a read gets fewer partitions, by the options that were given and that count."""
-    ways = ["increase windowSpan"] if most_us is not None else []
-    if options.streams_per_partition is not None:
-        ways.append("increase streamsPerPartition")
-    elif options.parallelism > MOST_CPUS:
-        ways.append("decrease parallelism")
-    return " or ".join(ways) or "start later"
-
-
-def _cut(window: LogWindow, pieces: int) -> Iterator[LogWindow]:
-    """Yield *window* in so many equal parts."""
-    edges = [window.start_us + window.span_us * i // pieces for i in range(pieces + 1)]
-    for start_us, end_us in pairwise(edges):
-        yield LogWindow(window.generation, start_us, end_us)

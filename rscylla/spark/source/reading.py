@@ -18,7 +18,7 @@ from ...driver import ReadSession
 from ...errors import CursorExpired, TableChanged
 from ...types import Digits
 from ..session.session import session_for, topology_of
-from .options import Connection
+from .options import Connection, Options
 from .shape import columns_in
 from .versions import arrow_schema
 
@@ -45,6 +45,19 @@ class SpanRead:
     digits: Mapping[str, Digits] = attrs.field(factory=dict)
     strict: bool = False
     """Whether changes of columns that *schema* lacks are errors."""
+
+    @classmethod
+    def of(cls, options: Options, schema: Any) -> SpanRead:
+        """Return how to read with *options*; *schema*: the ``StructType`` that Spark has."""
+        return cls(
+            options.connection,
+            options.mode,
+            schema,
+            options.page_size,
+            options.keep_dollar,
+            options.digits,
+            strict=options.fail_on_schema_change,
+        )
 
     def batches(self, span: Span | SpanShare) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads.

@@ -11,10 +11,11 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -24,19 +25,19 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from ...cdc.log import Generation, dropped_columns
+from ...cdc.log import Generation
 from ...cdc.read import Span, SpanShare
 from ...errors import ConfigError, RscyllaError
+from .handed import HandedRead
 from .offsets import VERSION, Offset
-from .optionnames import known_as, nearest, of_table, renamed
+from .optionnames import known_as, of_table, renamed
 from .options import SAFE_LAG_S, Options
-from .planning import Plan, open_source, view_of
+from .planning import Plan, open_source, struct_of, view_of
 from .progress import progress_of
 from .reading import SpanRead, check_schema
-from .shape import delta_of, metadata_of
+from .shape import delta_of
 from .versions import (
     PASSES_LIMITS,
     PositionKeeper,
@@ -104,6 +105,9 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """Return the columns of the table's log in the requested mode. Queries the cluster."""
+        handed = HandedRead.given(self.options)
+        if handed is not None:
+            return handed.schema
         of_catalog = of_table(self.options)
         options = Options.of(self.options if of_catalog is None else of_catalog)
         if options.lag_us < SAFE_LAG_S * 1_000_000:
@@ -113,24 +117,13 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=1,
             )
-        source = open_source(options)
-        _, view = view_of(source, options)
-        names = options.columns or tuple(view.schema.names)
-        for name in names:
-            if name not in view.schema.names:
-                raise ConfigError(
-                    f"option columns: mode {options.mode} has no column {name!r}; {_instead(name, view.schema)}"
-                )
-            if names.count(name) > 1:
-                raise ConfigError(f"option columns: {name!r} is named twice; name each column once")
-        struct = from_arrow_schema(pa.schema([view.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
-        dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
-        struct = _with_metadata(
-            struct, {c.name: metadata_of(c, dropped.get(c.name), source.table) for c in source.table.columns}
-        )
+        struct = struct_of(open_source(options), options)
         return struct if of_catalog is None else _with_options(struct, renamed(of_catalog))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        handed = HandedRead.given(self.options)
+        if handed is not None:
+            return SpansReader(attrs.evolve(handed.read, schema=schema), handed.spans)
         options = self._options(schema)
         if options.windows_per_trigger is not None or options.rows_per_trigger is not None:
             log.warning("maxWindowsPerTrigger and maxRowsPerTrigger are for readStream; spark.read reads all rows")
@@ -186,43 +179,28 @@ def _options_in(struct: StructType) -> dict[str, str]:
     return dict(next(found, {}))
 
 
-def _instead(name: str, columns: pa.Schema) -> str:
-    """Return a hint at what to use for the column *name*, which *columns* lack."""
-    if "cdc_values" in columns.names and name in {field.name for field in columns.field("cdc_values").type}:
-        return f"its values are in 'cdc_values': name that, and select cdc_values.{name}"
-    return nearest(name, columns.names, "columns")
-
-
-_WITH_COLUMNS = ("cdc_values", "cdc_before", "cdc_after")
-
-
-def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> StructType:
-    """Return *struct* with the CQL metadata of the fields for columns of the base table."""
-    fields = []
-    for field in struct.fields:
-        type_ = field.dataType
-        if field.name in _WITH_COLUMNS and isinstance(type_, StructType):
-            type_ = _with_metadata(type_, metadata)
-        fields.append(StructField(field.name, type_, field.nullable, metadata.get(field.name)))
-    return StructType(fields)
-
-
-def _span_read(options: Options, schema: StructType) -> SpanRead:
-    return SpanRead(
-        options.connection,
-        options.mode,
-        schema,
-        options.page_size,
-        options.keep_dollar,
-        options.digits,
-        strict=options.fail_on_schema_change,
-    )
-
-
 # ---------------------------------------------------------------- batch
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class SpansReader(DataSourceReader):  # type: ignore[misc]
+    """Reads the spans of a batch, which may be planned already."""
+
+    def __init__(self, span_read: SpanRead, spans: Sequence[Span | SpanShare] = ()) -> None:
+        self._span_read = span_read
+        self._spans = spans
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_spans": ()}  # an executor gets the span that it reads
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(span) for span in self._spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:  # Spark replaces an empty list by one partition
+            yield from self._span_read.batches(partition.value)
+
+
+class BatchReader(SpansReader):
     """A batch: everything between two points. Its end is fixed when it is planned, so each action reads the same.
 
     It accepts no filters: Spark keeps one plan for each DataFrame, so the filters of one query would also apply to
@@ -230,8 +208,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(SpanRead.of(options, schema))
         self._options = options
-        self._span_read = _span_read(options, schema)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -241,18 +219,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         plan.check_start(end_us)
         start = plan.start(options.start)
         after = start.at.position if start.at.is_row else b""
-        spans = plan.spans(
-            start.at.exact_us,
-            end_us,
-            after=after,
-            promised=start.promised,
-            most_us=options.window_us,
+        self._spans = plan.spans(
+            start.at.exact_us, end_us, after=after, promised=start.promised, most_us=options.window_us
         )
-        return [InputPartition(span) for span in spans]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is not None:  # Spark replaces an empty list by one partition
-            yield from self._span_read.batches(partition.value)
+        return super().partitions()
 
 
 # ---------------------------------------------------------------- stream
@@ -265,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._span_read = _span_read(options, schema)
+        self._span_read = SpanRead.of(options, schema)
         self._until_us = options.end.time_us
         self._window_us = options.window_us or WINDOW_US
         self._available_us: int | None = None
@@ -324,8 +294,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"option {self._options.end.option}: a query with an end needs trigger(availableNow=True); set it, use "
                 "spark.read, or omit the option"
             )
-        at = Offset.of(start)
-        at.check_of(self._opened().log_id, self._opened().source.table.full_name)
+        plan, at = self._opened(), Offset.of(start)
+        at.check_of(plan.log_id, plan.source.table.full_name)
+        end_us = self._limited_us(at, limit)
+        plan.learn(at)
+        if at.promised and end_us > at.time_us:
+            end_us = plan.before_blank(at.time_us, end_us)
+        self._end_us = max(end_us, at.time_us)
+        if end_us <= at.time_us and not at.chosen:
+            return start
+        self._next = start, self._end_of(plan, at, end_us).as_json()
+        return self._next[1]
+
+    def _limited_us(self, at: Offset, limit: ReadLimit) -> int:
+        """Return the end of the batch after *at* by the head, the grid of windows, the ends and the limits."""
         head_us = self._head_us()
         ends = [us for us in (self._available_us, self._until_us) if us is not None]
         end_us = head_us - head_us % self._window_us
@@ -341,19 +323,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us = min(end_us, first_us + windows * self._window_us)
         if isinstance(limit, ReadMaxRows) and end_us > at.time_us:
             end_us = self._opened().end_within(at.time_us, end_us, limit.max_rows)
-        begin = at if at.chosen else None
-        plan = self._opened()
-        plan.learn(at)
-        if at.promised and end_us > at.time_us:
-            end_us = plan.before_blank(at.time_us, end_us)
-        after, generation = b"", at.generation
-        self._end_us = max(end_us, at.time_us)
+        return end_us
+
+    def _end_of(self, plan: Plan, at: Offset, end_us: int) -> Offset:
+        """Return the end of the batch from *at* to *end_us*, which only the first batch may have no changes before."""
         if end_us > at.time_us:
-            generation = plan.generation_before(end_us)
-        elif begin is not None:
-            end_us, after = at.time_us, at.after
+            generation, after = plan.generation_before(end_us), b""
         else:
-            return start
+            end_us, generation, after = at.time_us, at.generation, at.after
         source = plan.source
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
@@ -361,19 +338,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if next(source.assumed_lifetimes().gaps_after(end_us, since_us), None) is None:
             since_us = 0
         ttl_s, assumed_s = plan.ttls_at(end_us)
-        end = Offset(
+        return Offset(
             plan.log_id,
             end_us,
             generation,
             after,
-            begin=begin,
+            begin=at if at.chosen else None,
             ttl_s=ttl_s,
             since_us=since_us,
             assumed_ttl_s=assumed_s,
             seen=plan.seen_at(end_us),
         )
-        self._next = start, end.as_json()
-        return self._next[1]
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the head, whatever the limits, and ``progress``: how far the query is when the current batch is done.
