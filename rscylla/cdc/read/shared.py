@@ -17,7 +17,7 @@ import copy
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import attrs
@@ -267,37 +267,27 @@ class SharedReader:
 
     def _look(self) -> float | None:
         """Decide what to do now: return None to read, or the seconds to wait, in ``stage``. Has the lock."""
-        if self.stage is Stage.ENDED:
-            return 0.0
         if any(feed.has_left for feed in self._feeds):
             self._read_for([feed for feed in self._feeds if not feed.has_left])
-        if not self._feeds:
+        if self.stage is not Stage.ENDED and not self._feeds:
             self._end()
+        if self.stage is Stage.ENDED:
             return 0.0
         now = self._clock.monotonic()
-        backlogs = [feed.backlog(now) for feed in self._feeds]
-        self._slow = slow = {feed for feed, b in zip(self._feeds, backlogs, strict=True) if b.is_full}
-        if slow:
-            left_s = blocked_s(backlogs)
-            if left_s is None or left_s > 0:
-                self.stage = Stage.BLOCKED
-                return math.inf if left_s is None else left_s
-            self._read_for([feed for feed in self._feeds if feed not in slow])
-            for feed in slow:
-                self._let_go(feed)
+        left_s = self._blocked_s(now)
+        if left_s is not None:
+            self.stage = Stage.BLOCKED
+            return left_s
         if not self._doubts:
             self._meet()
         if not any(feed.has_room for feed in self._feeds):
             self.stage = Stage.IDLE
             return math.inf
-        others = [shared.place() for shared in self._readers.others(self)]
-        place = self.place()
-        if (self._is_fresh and self._readers.opening) or is_awaited(place, others):
-            self._held_since = now if self._held_since is None else self._held_since
-            left_s = self._held_since + PATIENCE_S - now
-            if left_s > 0:
-                self.stage = Stage.HELD
-                return min(left_s, RECENT_S)
+        place, others = self.place(), [shared.place() for shared in self._readers.others(self)]
+        left_s = self._held_s(now, place, others)
+        if left_s > 0:
+            self.stage = Stage.HELD
+            return min(left_s, RECENT_S)
         if self._due > now:
             self.stage = Stage.POLLS
             return self._due - now
@@ -306,6 +296,27 @@ class SharedReader:
         self._began, self._held_since = now, None
         self._halt_us = halt_of(place, others)
         return None
+
+    def _blocked_s(self, now: float) -> float | None:
+        """Return how long to wait for slow consumers, or None; those that are waited for no longer are left behind."""
+        backlogs = [feed.backlog(now) for feed in self._feeds]
+        self._slow = slow = {feed for feed, b in zip(self._feeds, backlogs, strict=True) if b.is_full}
+        if not slow:
+            return None
+        left_s = blocked_s(backlogs)
+        if left_s is None or left_s > 0:
+            return math.inf if left_s is None else left_s
+        self._read_for([feed for feed in self._feeds if feed not in slow])
+        for feed in slow:
+            self._let_go(feed)
+        return None
+
+    def _held_s(self, now: float, place: Place, others: Sequence[Place]) -> float:
+        """Return how long to wait for readers that come from near behind, or are being opened; 0 for none."""
+        if not (self._is_fresh and self._readers.opening) and not is_awaited(place, others):
+            return 0.0
+        self._held_since = now if self._held_since is None else self._held_since
+        return self._held_since + PATIENCE_S - now
 
     def _meet(self) -> None:
         """Take over the readers that are at the same point."""
