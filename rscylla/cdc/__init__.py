@@ -15,7 +15,7 @@ The way of an event is ``read.scan`` → ``read.reader`` → ``rows.rows`` → `
 
 from .arrow_windows import ArrowRows, ArrowWindows, windows_as_arrow
 from .client import Client
-from .planned import PlannedWindow, WindowLoop, WindowPlan
+from .planned import PlannedWindow, WindowLoop, WindowOptions
 from .stream import GetCursor, NewStream, Stream
 
 __all__ = [
@@ -27,6 +27,6 @@ __all__ = [
     "PlannedWindow",
     "Stream",
     "WindowLoop",
-    "WindowPlan",
+    "WindowOptions",
     "windows_as_arrow",
 ]

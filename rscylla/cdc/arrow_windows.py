@@ -5,19 +5,18 @@ The windows, their rows and the cursor are those of ``rscylla.spark.windows``; t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ..abc import BatchProgress, CursorStore
+from ..abc import CursorStore
 from ..clock import Stop
 from ..errors import ConfigError
 from ..options import StreamOption
 from ..types import Digits
-from .log import Generation, OnExpired, Source, naming_dropped_log
-from .planned import PlannedWindow, WindowLoop, WindowPlan
-from .read import Limits, Span, SpanReader
+from .log import Generation, naming_dropped_log
+from .planned import PlannedWindow, WindowLoop, WindowOptions
+from .read import Span, SpanReader
 from .rows import Layout, Layouts
 from .stream import Stream
 
@@ -106,22 +105,23 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
 
     def __init__(
         self,
-        source: Source,
+        stream: Stream,
         store: CursorStore,
         name: str,
-        plan: WindowPlan,
+        options: Iterable[StreamOption],
+        how: WindowOptions,
         mode: Mode,
         columns: Sequence[str] | None,
-        limits: Limits,
         digits: Mapping[str, Digits],
     ) -> None:
         self._mode: Mode = mode
         self._digits = digits
         self._columns = columns
-        self._limits = limits
-        self._source = source
-        self._seen()  # wrong arguments are reported before the first window
-        super().__init__(source, store, name, plan)
+        self._limits = stream.limits
+        super().__init__(stream, store, name, options, how)
+
+    def _prepare(self, stream: Stream) -> None:
+        self._seen()
 
     def _shown(self, window: PlannedWindow) -> tuple[PlannedWindow, ArrowRows]:
         schema, layout = self._seen()
@@ -129,7 +129,7 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
 
     def _rows_of(self, shown: tuple[PlannedWindow, ArrowRows]) -> int:
         window, rows = shown
-        most = self._max_rows if window.in_log.can_narrow else None
+        most = self._plan.max_rows if window.in_log.can_narrow else None
         return rows._count(most)  # noqa: SLF001 - made here
 
     def _seen(self) -> tuple[Any, Layout]:
@@ -196,14 +196,9 @@ def windows_as_arrow(
     *options: StreamOption,
     mode: Mode = "changes",
     columns: Sequence[str] | None = None,
-    shortest: timedelta = timedelta(seconds=10),
-    longest: timedelta = timedelta(hours=1),
-    max_rows: int | None = None,
-    on_expired: OnExpired = "raise",
-    stop: Stop | None = None,
-    on_done: Callable[[BatchProgress], None] | None = None,
     decimal_as: Any = None,
     varint_as: Any = None,
+    **how: Unpack[WindowOptions],
 ) -> ArrowWindows:
     """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
 
@@ -233,16 +228,10 @@ def windows_as_arrow(
             ``StreamUntil``, at that time; otherwise, it waits at the head for more changes.
         mode: ``"changes"``, ``"log"`` for the log's own rows, or ``"events"``.
         columns: names of the columns to read; None for all. Others are not decoded.
-        shortest: minimum length of a window at the head.
-        longest: maximum length of a window.
-        max_rows: maximum number of rows in a window. The rows of a window are then in memory before it is returned.
-        on_expired: what to do if rows after the cursor have expired: ``"raise"``, or continue at the ``"oldest"`` row.
-        stop: ends the loop after the current window.
-        on_done: called with the progress of each window after its cursor was saved. An error in it ends the loop; the
-            window is not delivered again.
         decimal_as, varint_as: the type of columns of CQL's decimal and varint, at any depth, such as
             ``pyarrow.decimal128(38, 2)``; None for text, which holds all of them. Not in mode ``events``, which has
             JSON. A number that does not fit is an error (``SourceError``) while rows are read.
+        how: see ``WindowOptions``. The rows of a window are in memory before it is returned if ``max_rows`` is given.
 
     Raises:
         MissingLag, ConfigError: an option is missing or invalid, or pyarrow is not installed.
@@ -254,21 +243,10 @@ def windows_as_arrow(
         from .arrow import span_batches  # noqa: F401 - tried
     except ImportError as e:
         raise ConfigError("windows_as_arrow requires pyarrow and numpy; pip install 'rscylla[arrow]'") from e
-    plan = WindowPlan.of(
-        stream,
-        name,
-        options,
-        shortest=shortest,
-        longest=longest,
-        max_rows=max_rows,
-        on_expired=on_expired,
-        stop=stop,
-        on_done=on_done,
-    )
     digits = _digits_of({"decimal": decimal_as, "varint": varint_as})
     if digits and mode == "events":
         raise ConfigError("decimal_as= and varint_as= do not apply to mode events, which has JSON; omit them")
-    return ArrowWindows(stream.describe(), store, name, plan, mode, columns, stream.limits, digits)
+    return ArrowWindows(stream, store, name, options, how, mode, columns, digits)
 
 
 def _digits_of(types: Mapping[str, Any]) -> dict[str, Digits]:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypedDict, TypeVar
 
 import attrs
 
@@ -21,11 +21,11 @@ from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
-from .log import Generation, LogWindow, OnExpired, Read, Source, Switch, Wait, Walk, Width
+from .log import Generation, LogWindow, OnExpired, Read, Switch, Wait, Walk, Width
 from .read import Follower
 from .stream import Stream
 
-__all__ = ["PlannedWindow", "WindowLoop", "WindowPlan"]
+__all__ = ["PlannedWindow", "WindowLoop", "WindowOptions"]
 
 log = logging.getLogger("rscylla")
 
@@ -91,6 +91,25 @@ def _text(time: datetime) -> str:
     return f"{time:%Y%m%dT%H%M%S.%fZ}"
 
 
+class WindowOptions(TypedDict, total=False):
+    """How windows are planned, by ``windows_as_arrow`` and ``rscylla.spark.windows``.
+
+    ``shortest``: minimum length of a window at the head, as each costs queries, or Spark jobs (10 s). ``longest``:
+    maximum length of a window (an hour). ``max_rows``: maximum number of rows in a window, which are counted first.
+    ``on_expired``: what to do if rows after the cursor have expired: ``"raise"`` (the default), or continue at the
+    ``"oldest"`` row. ``stop``: ends the loop after the current window. ``on_done``: called with the progress of each
+    window after its cursor was saved, such as ``QueryMetrics().metrics``. An error in it ends the loop; the window is
+    not delivered again.
+    """
+
+    shortest: timedelta
+    longest: timedelta
+    max_rows: int | None
+    on_expired: OnExpired
+    stop: Stop | None
+    on_done: Callable[[BatchProgress], None] | None
+
+
 @attrs.frozen
 class WindowPlan:
     """How windows are planned: the options of a stream, how long windows are, and what is done about lost rows."""
@@ -111,14 +130,14 @@ class WindowPlan:
         name: str,
         options: Iterable[StreamOption],
         *,
-        shortest: timedelta,
-        longest: timedelta,
-        max_rows: int | None,
-        on_expired: OnExpired,
-        stop: Stop | None,
+        shortest: timedelta = timedelta(seconds=10),
+        longest: timedelta = timedelta(hours=1),
+        max_rows: int | None = None,
+        on_expired: OnExpired = "raise",
+        stop: Stop | None = None,
         on_done: Callable[[BatchProgress], None] | None = None,
     ) -> Self:
-        """Return the plan for *stream* by the arguments of ``windows``; *name* is only checked. Warns of an unsafe lag.
+        """Return the plan for *stream*, see ``WindowOptions``; *name* is only checked. Warns of an unsafe lag.
 
         Raises:
             MissingLag, ConfigError: an option is missing or invalid.
@@ -158,18 +177,19 @@ class WindowLoop(Iterator[T], Generic[T]):
     A subclass says what the loop returns for a window, and how many rows that has.
 
     Raises (constructor):
+        MissingLag, ConfigError: an option is missing or invalid.
         InvalidCursor, CursorExpired, TableChanged: the stored cursor cannot be continued.
     """
 
-    def __init__(self, source: Source, store: CursorStore, name: str, plan: WindowPlan) -> None:
-        self._source = source
+    def __init__(
+        self, stream: Stream, store: CursorStore, name: str, options: Iterable[StreamOption], how: WindowOptions
+    ) -> None:
+        self._plan = plan = WindowPlan.of(stream, name, options, **how)
+        self._source = source = stream.describe()
         self._store = store
         self._name = name
-        self._options = plan.options
-        self._max_rows = plan.max_rows
-        self._on_expired: OnExpired = plan.on_expired
-        self._stop = plan.stop
-        self._position, promised = self._first_position(plan.lag // _MICROSECOND)
+        self._prepare(stream)
+        self._position, promised = self._first_position()
         most = plan.longest_us
         self._follower = Follower(
             source,
@@ -183,10 +203,13 @@ class WindowLoop(Iterator[T], Generic[T]):
             probe_from_us=None,
         )
         self._open: tuple[PlannedWindow, Walk] | None = None
-        self._plan = plan
         self._began = 0.0  # when the open window was returned
         self._rows: int | None = None  # of the open window, if they were counted
         self._ended = False
+
+    @abstractmethod
+    def _prepare(self, stream: Stream) -> None:
+        """Check what the subclass was given, before the store is asked, and possibly written to."""
 
     @abstractmethod
     def _shown(self, window: PlannedWindow) -> T:
@@ -206,10 +229,10 @@ class WindowLoop(Iterator[T], Generic[T]):
             window = self._window(step)
             shown = self._shown(window)
             rows = None
-            if self._max_rows is not None:
+            if self._plan.max_rows is not None:
                 rows = self._rows_of(shown)
                 # Counted before it is returned: a window that the caller has seen can no longer be narrowed.
-                if rows > self._max_rows and step.window.can_narrow:
+                if rows > self._plan.max_rows and step.window.can_narrow:
                     self._follower.walk = self._follower.walk.too_much(step)
                     continue
             self._open = window, self._follower.walk.read(step, rows)
@@ -260,13 +283,13 @@ class WindowLoop(Iterator[T], Generic[T]):
 
     # ------------------------------------------------------------ planning
 
-    def _first_position(self, lag_us: int) -> tuple[EventID, bool]:
+    def _first_position(self) -> tuple[EventID, bool]:
         """Return where to begin, and whether the rows after it are promised; see ``Source.begin``."""
-        if self._options.from_head:
-            position = self._source.head(lag_us)
+        if self._plan.options.from_head:
+            position = self._source.head(self._plan.lag // _MICROSECOND)
             self._store.set_cursor(self._name, str(position))  # a restart must not begin at a newer head
             return position, True
-        return self._source.begin(self._store.get_cursor(self._name) or None, self._on_expired)
+        return self._source.begin(self._store.get_cursor(self._name) or None, self._plan.on_expired)
 
     def _move(self, position: EventID, walk: Walk) -> None:
         self._store.set_cursor(self._name, str(position))
@@ -276,7 +299,7 @@ class WindowLoop(Iterator[T], Generic[T]):
     def _next_read(self) -> Read | None:
         """Return the next window to read; None at the end. Waits at the head."""
         source, follower = self._source, self._follower
-        while not self._ended and not self._stop.is_set():
+        while not self._ended and not self._plan.stop.is_set():
             match follower.next():
                 case Read() as step:
                     source.confirm(step.window.end_us)
@@ -289,7 +312,7 @@ class WindowLoop(Iterator[T], Generic[T]):
                     # At least 50 ms, so that a remainder of microseconds does not spin. At most 10 s, so that a stepped
                     # clock or a dropped table is noticed soon, however long the window is.
                     left_s = (step.until_us - follower.watermark_us) / 1e6
-                    source.clock.wait(self._stop, min(10.0, max(0.05, left_s)))
+                    source.clock.wait(self._plan.stop, min(10.0, max(0.05, left_s)))
                 case _:
                     break
         self._ended = True

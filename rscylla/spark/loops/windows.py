@@ -6,16 +6,15 @@ The driver only plans: the executors read the rows of a window when an action ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import attrs
 
-from ...abc import BatchProgress, CursorStore
-from ...cdc import PlannedWindow, Stream, WindowLoop, WindowPlan
-from ...cdc.log import OnExpired, Source
-from ...clock import Stop
+from ...abc import CursorStore
+from ...cdc import PlannedWindow, Stream, WindowLoop, WindowOptions
+from ...cdc.log import Source
 from ...errors import ConfigError
 from ...options import StreamOption
 from ..session.failures import spark_errors
@@ -43,18 +42,24 @@ class Windows(WindowLoop[tuple[PlannedWindow, "DataFrame"]]):
     def __init__(
         self,
         spark: SparkSession,
-        source: Source,
+        stream: Stream,
         store: CursorStore,
         name: str,
-        plan: WindowPlan,
+        options: Iterable[StreamOption],
+        how: WindowOptions,
+        mode: str,
         read: Mapping[str, str],
     ) -> None:
         self._spark = spark
-        self._read = Options.of(read)
-        if plan.on_expired == "oldest" and "failondataloss" not in {known_as(name) for name in read}:
-            self._read = attrs.evolve(self._read, fail_on_data_loss=False)  # rows may expire until they are read
-        self._division = Division(source, self._read)
-        super().__init__(source, store, name, plan)
+        self._mode = mode
+        self._given = read
+        super().__init__(stream, store, name, options, how)
+
+    def _prepare(self, stream: Stream) -> None:
+        read = Options.of(read_options(stream, self._source, self._plan.lag, self._mode, self._given))
+        if self._plan.on_expired == "oldest" and "failondataloss" not in map(known_as, self._given):
+            read = attrs.evolve(read, fail_on_data_loss=False)  # rows may expire until they are read
+        self._read, self._division = read, Division(self._source, read)
 
     def _shown(self, window: PlannedWindow) -> tuple[PlannedWindow, DataFrame]:
         spans = self._division.spans([window.in_log], after=window.after, promise=self._follower.promise)
@@ -76,12 +81,7 @@ def windows(
     *options: StreamOption,
     mode: str = "changes",
     read: Mapping[str, str] | None = None,
-    shortest: timedelta = timedelta(seconds=10),
-    longest: timedelta = timedelta(hours=1),
-    max_rows: int | None = None,
-    on_expired: OnExpired = "raise",
-    stop: Stop | None = None,
-    on_done: Callable[[BatchProgress], None] | None = None,
+    **how: Unpack[WindowOptions],
 ) -> Windows:
     """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
 
@@ -109,34 +109,14 @@ def windows(
         options: options of a stream; ``StreamLag`` is required.
         mode: mode of the data source: ``changes``, ``log``, or ``events``.
         read: more options of the data source: login, TLS, and contact points for the executors.
-        shortest: minimum length of a window at the head, because each window costs a few Spark jobs.
-        longest: maximum length of a window.
-        max_rows: maximum number of rows in a window. The rows are counted first, so they are read once more.
-        on_expired: what to do if the cursor is older than the log's TTL: ``"raise"``, or continue at the ``"oldest"``
-            row.
-        stop: ends the loop after the current window.
-        on_done: called with the progress of each window after its cursor was saved, such as
-            ``QueryMetrics().metrics``. An error in it ends the loop; the window is not delivered again.
+        how: see ``WindowOptions``. With ``max_rows``, Spark counts the rows, so they are read once more.
 
     Raises:
         MissingLag, ConfigError: an option is missing or invalid.
         TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, SourceError: as for a stream, also during iteration.
         RscyllaError: during iteration: Spark failed to plan or count a window; see ``spark_errors``.
     """
-    plan = WindowPlan.of(
-        stream,
-        name,
-        options,
-        shortest=shortest,
-        longest=longest,
-        max_rows=max_rows,
-        on_expired=on_expired,
-        stop=stop,
-        on_done=on_done,
-    )
-    source = stream.describe()
-    settings = read_options(stream, source, plan.lag, mode, read or {})
-    return Windows(spark, source, store, name, plan, settings)
+    return Windows(spark, stream, store, name, options, how, mode, read or {})
 
 
 def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]) -> dict[str, str]:
