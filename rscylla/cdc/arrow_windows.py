@@ -10,13 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..abc import CursorStore
-from ..clock import Stop
 from ..errors import ConfigError
 from ..options import StreamOption
 from ..types import Digits
 from .log import Generation, naming_dropped_log
 from .planned import PlannedWindow, WindowLoop, WindowOptions
-from .read import Span, SpanReader
+from .read import Span
 from .rows import Layout, Layouts
 from .stream import Stream
 
@@ -168,25 +167,21 @@ class ArrowWindows(WindowLoop[tuple[PlannedWindow, ArrowRows]]):
         from .arrow import columns_of, span_batches
 
         source, follower = self._source, self._follower
-        stop = Stop()  # not that of the windows: it lets the current one end
-        try:
-            with naming_dropped_log(source.reread_table):
-                streams = source.streams(Generation(window.generation))
-                span = Span(source.table, window.in_log, streams, window.after, follower.promise)
-                reader = SpanReader(source.session, span, clock=source.clock, limits=self._limits, stop=stop)
-                yield from span_batches(
-                    reader,
-                    span,
-                    self._mode,
-                    schema,
-                    digits=self._digits,
-                    misfit=_MISFIT,
-                    columns=columns_of(layout),
-                    on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
-                )
-        finally:
-            stop.set()  # the batches may not be taken to the end
-        follower.check_kept(reader.lost(source.latest_us), window.end_us)
+        with naming_dropped_log(source.reread_table):
+            streams = source.streams(Generation(window.generation))
+            yield from span_batches(
+                source.session,
+                Span(source.table, window.in_log, streams, window.after, follower.promise),
+                self._mode,
+                schema,
+                clock=source.clock,
+                limits=self._limits,
+                digits=self._digits,
+                misfit=_MISFIT,
+                columns=columns_of(layout),
+                on_lost_keys=lambda table: follower.report_lost_keys(table, window.end_us),
+                on_read=lambda reader: follower.check_kept(reader.lost(source.latest_us), window.end_us),
+            )
 
 
 def windows_as_arrow(

@@ -9,11 +9,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from ...clock import Clock, Stop
 from ...driver import Page, ReadSession, ReadStatement
 from ...errors import ConfigError, SchemaChanged
 from ...types import NO_DIGITS, Digits
 from ..log import BaseColumn, LoggedTable, scan_cql, type_named
-from ..read import Span, SpanReader
+from ..read import Limits, Span, SpanReader
 from ..rows import Layout, LogRows, leave_out_lost_keys, new_rows
 from .batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
 
@@ -30,22 +31,25 @@ def statement_of(session: ReadSession, table: LoggedTable, page_size: int) -> Re
 
 
 def span_batches(
-    reader: SpanReader,
+    session: ReadSession,
     span: Span,
     mode: Mode,
     schema: Any,
     *,
+    clock: Clock,
+    limits: Limits,
     keep_dollar: bool = False,
     digits: Mapping[str, Digits] = NO_DIGITS,
     misfit: str,
     strict: bool = False,
     columns: Iterable[BaseColumn] = (),
     on_lost_keys: Callable[[LoggedTable], None],
+    on_read: Callable[[SpanReader], None],
 ) -> Iterator[Any]:
-    """Yield ``pyarrow.RecordBatch``es of all rows of *span*, which *reader* reads. Blocks while it reads.
+    """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads.
 
     In mode ``log``, the rows are in no order, and as many pages are in memory as queries are in flight. In the other
-    modes, they are in the order of events, and a window of *reader* is in memory.
+    modes, they are in the order of events, and as much as *limits* allow for a window is in memory.
 
     Args:
         schema: the columns. Those that the table no longer has are null; those that it has got since are left out.
@@ -55,6 +59,7 @@ def span_batches(
             change after a column of *schema* was dropped.
         columns: what is known of the columns of the base table that *schema* shows; see ``columns_of``.
         on_lost_keys: called if rows are left out because the log no longer has their keys.
+        on_read: called when all rows were read, to check that the log had kept them.
 
     Raises:
         SchemaChanged: a column has another type than in *schema*, or is another one than in *columns*; a column of the
@@ -73,13 +78,19 @@ def span_batches(
             known = views[id(layout)] = (layout, _Fitted(view, schema, misfit, strict=strict))
         return in_batches(known[1], (part,), schema.names)
 
-    if mode == "log":
-        for layout, pages in groupby(reader.pages(), key=reader.layout_of):
-            for rows in _unsorted(pages, layout, span.after):
-                yield from batches_of(layout, rows)
-        return
-    for window in reader.windows():
-        yield from _each_of_window(window, span, reader, batches_of, on_lost_keys)
+    stop = Stop()
+    reader = SpanReader(session, span, clock=clock, limits=limits, stop=stop)
+    try:
+        if mode == "log":
+            for layout, pages in groupby(reader.pages(), key=reader.layout_of):
+                for rows in _unsorted(pages, layout, span.after):
+                    yield from batches_of(layout, rows)
+        else:
+            for window in reader.windows():
+                yield from _each_of_window(window, span, reader, batches_of, on_lost_keys)
+        on_read(reader)
+    finally:
+        stop.set()  # the batches may not be taken to the end
 
 
 def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[LogRows]:

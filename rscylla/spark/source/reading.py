@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import attrs
@@ -67,37 +68,29 @@ class SpanRead:
             CursorExpired: rows that were promised may have expired since the plan.
             SchemaChanged, SourceError: as for ``span_batches``.
         """
-        session, table = session_for(self.connection), span.table
+        session, table, clock = session_for(self.connection), span.table, SystemClock()
         with naming_dropped_log(lambda: reread_table(session, table)):
-            yield from self._batches(session, span)
-
-    def _batches(self, session: ReadSession, span: Span | SpanShare) -> Iterator[Any]:
-        clock, stop = SystemClock(), Stop()
-        if isinstance(span, SpanShare):
-            topology = topology_of(self.connection, span.table.keyspace, span.table.name)
-            span = span.of(streams_of(topology, Generation(span.window.generation), clock, stop))
-        limits = Limits(page_size=self.page_size)
-        reader = SpanReader(session, span, clock=clock, limits=limits, stop=stop)
-        schema = arrow_schema(self.schema)
-        try:
+            if isinstance(span, SpanShare):
+                topology = topology_of(self.connection, table.keyspace, table.name)
+                span = span.of(streams_of(topology, Generation(span.window.generation), clock, Stop()))
             yield from span_batches(
-                reader,
+                session,
                 span,
                 self.mode,
-                schema,
+                arrow_schema(self.schema),
+                clock=clock,
+                limits=Limits(page_size=self.page_size),
                 keep_dollar=self.keep_dollar,
                 digits=self.digits,
                 misfit=_MISFIT,
                 strict=self.strict,
                 columns=columns_in(self.schema),
                 on_lost_keys=_refuse_lost_keys,
+                on_read=partial(_check_kept, session, span, clock),
             )
-            _check_kept(session, reader, span, clock, stop)
-        finally:
-            stop.set()  # Spark may stop reading early
 
 
-def _check_kept(session: ReadSession, reader: SpanReader, span: Span, clock: Clock, stop: Stop) -> None:
+def _check_kept(session: ReadSession, span: Span, clock: Clock, reader: SpanReader) -> None:
     """Check that what *reader* has read is of the log of *span*, and that its rows had not expired. Blocks on a query.
 
     Raises:
@@ -106,7 +99,7 @@ def _check_kept(session: ReadSession, reader: SpanReader, span: Span, clock: Clo
     """
     promise = span.promise
     ahead_us = 0 if promise is None else promise.ahead_us
-    lost = reader.lost(lambda: check_log(session, span.table, clock, stop) + ahead_us)
+    lost = reader.lost(lambda: check_log(session, span.table, clock, Stop()) + ahead_us)
     if promise is None or lost is None:
         return
     # The node that was asked may itself be the fastest, so all are asked; rarely, as this takes a query for each.

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from ..._timeuuid import format_time
 from ...cdc.log import Generation
 from ...cdc.read import Span, SpanShare
 from ...errors import ConfigError, RscyllaError
@@ -35,7 +36,6 @@ from .offsets import VERSION, Offset
 from .optionnames import known_as, of_table, renamed
 from .options import SAFE_LAG_S, Options
 from .planning import Plan, open_source, struct_of, view_of
-from .progress import progress_of
 from .reading import SpanRead, check_schema
 from .shape import delta_of
 from .versions import (
@@ -418,6 +418,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _head_us(self) -> int:
         return self._opened().watermark_us()
+
+
+def progress_of(end_us: int, head_us: int, *, lag_us: int, window_us: int) -> dict[str, Any]:
+    """Return what ``latestOffset`` shows of a query whose current batch ends at *end_us*.
+
+    ``watermark``: everything before it was read when the batch is done. ``head``: everything before it can be read.
+    ``lag_s``: the time on the slowest node minus the watermark. ``behind_s``: the head minus the watermark.
+    ``windows_behind``: the windows in between that are complete.
+
+    >>> progress_of(10_000_000, 25_000_000, lag_us=30_000_000, window_us=10_000_000)["windows_behind"]
+    1
+    """
+    behind_us = max(0, head_us - end_us)
+    return {
+        "watermark": format_time(end_us),
+        "head": format_time(head_us),
+        "lag_s": (head_us + lag_us - end_us) / 1e6,
+        "behind_s": behind_us / 1e6,
+        "windows_behind": (end_us + behind_us) // window_us - end_us // window_us,
+    }
 
 
 class KeepingStreamReader(PositionKeeper, StreamReader):
