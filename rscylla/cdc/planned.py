@@ -21,7 +21,7 @@ from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
-from .log import Generation, LogWindow, OnExpired, Read, Switch, Wait, Walk, Width
+from .log import Generation, LogWindow, OnExpired, Read, Switch, Wait, Walk, Width, begin
 from .read import Follower
 from .stream import Stream
 
@@ -289,7 +289,7 @@ class WindowLoop(Iterator[T], Generic[T]):
             position = self._source.head(self._plan.lag // _MICROSECOND)
             self._store.set_cursor(self._name, str(position))  # a restart must not begin at a newer head
             return position, True
-        return self._source.begin(self._store.get_cursor(self._name) or None, self._plan.on_expired)
+        return begin(self._source, self._store.get_cursor(self._name) or None, self._plan.on_expired)
 
     def _move(self, position: EventID, walk: Walk) -> None:
         self._store.set_cursor(self._name, str(position))

@@ -16,7 +16,7 @@ from ..event import Event
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ..types import quote_name
 from .client import Client, Direct, Feed, ReadAhead
-from .log import Source
+from .log import Source, resume
 from .lookup import BaseRows
 from .read import Reader, SharedReaders, Step, StreamSettings
 from .rows import NO_EVENTS
@@ -125,7 +125,7 @@ class Stream(StreamSettings):
             if chosen.from_head:
                 start, promised = source.head(lag_us), True
             else:
-                start, promised = source.resume(after, self.on_expired), after != ""
+                start, promised = resume(source, after, self.on_expired), after != ""
             self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress

@@ -19,6 +19,7 @@ from ..cdc.log import (
     generation_at,
     group_streams,
     read_table,
+    resume,
     stream_row_cql,
     topology_for,
 )
@@ -160,7 +161,7 @@ class _Examination:
         for consumer, text in saved.items():
             try:
                 source.lifetimes = Lifetimes.of(source.table)  # facts from one cursor must not affect the next
-                source.resume(text, "raise")
+                resume(source, text, "raise")
                 judged[consumer] = source.lifetimes
             except (SourceError, MetadataError, CursorError) as e:
                 judged[consumer] = e

@@ -26,6 +26,7 @@ from .query import (
     tasks_for,
     times_cql,
 )
+from .resume import begin, resume
 from .same import check_log, is_altered, naming_dropped_log, reread_table
 from .source import OnExpired, Source, streams_of
 from .table import (
@@ -94,6 +95,7 @@ __all__ = [
     "Wait",
     "Walk",
     "Width",
+    "begin",
     "by_replicas",
     "check_log",
     "deleted_elements_of",
@@ -111,6 +113,7 @@ __all__ = [
     "read_table",
     "read_types",
     "reread_table",
+    "resume",
     "scan_cql",
     "scan_values",
     "stream_row_cql",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import TYPE_CHECKING
 
 from ..._timeuuid import datetime_of
 from ...driver import ReadSession
@@ -12,15 +11,25 @@ from ...errors import CursorExpired, InvalidCursor, QueryTimeout, TableChanged
 from ...event import EventID
 from .query import row_ttl_cql
 from .same import SETTLING_US
+from .source import OnExpired, Source
 from .table import LoggedTable
 from .topology import Generation
 
-if TYPE_CHECKING:
-    from .source import OnExpired, Source
-
-__all__ = ["resume"]
+__all__ = ["begin", "resume"]
 
 log = logging.getLogger("rscylla")
+
+
+def begin(source: Source, after: str | None, on_expired: OnExpired) -> tuple[EventID, bool]:
+    """Return where a read begins, and whether the rows after it are promised, so that their loss is an error.
+
+    Args:
+        after: a cursor, or "" for the oldest row; None for the oldest row that a later read finds.
+
+    Raises:
+        InvalidCursor, CursorExpired, TableChanged: see ``resume``.
+    """
+    return (source.at_time(None), False) if after is None else (resume(source, after, on_expired), after != "")
 
 
 def resume(source: Source, after: str, on_expired: OnExpired) -> EventID:

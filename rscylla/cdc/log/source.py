@@ -26,7 +26,6 @@ from ...options import aware_us
 from .blanks import Blank, Blanks
 from .clocks import NodeClocks
 from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
-from .resume import resume
 from .same import BACKOFF, SETTLING_US, is_altered, reread_same, retried
 from .table import LOG_DROP_AHEAD_US, LoggedTable, read_table
 from .topology import Generation, Topology, generation_at, topology_for
@@ -346,17 +345,6 @@ class Source:
         """Return the point before which all rows have arrived as a cursor to start at."""
         return self.at(self.watermark_us(lag_us))
 
-    def begin(self, after: str | None, on_expired: OnExpired) -> tuple[EventID, bool]:
-        """Return where a read begins, and whether the rows after it are promised, so that their loss is an error.
-
-        Args:
-            after: a cursor, or "" for the oldest row; None for the oldest row that a later read finds.
-
-        Raises:
-            InvalidCursor, CursorExpired, TableChanged: see ``resume``.
-        """
-        return (self.at_time(None), False) if after is None else (self.resume(after, on_expired), after != "")
-
     def begin_at(self, time_us: int) -> EventID:
         """Return where a read of all rows from *time_us* on begins.
 
@@ -382,10 +370,6 @@ class Source:
         """
         oldest_us = self.safe_start_us()
         return self.at(oldest_us if time is None else max(aware_us("cursor_at", time), oldest_us))
-
-    def resume(self, after: str, on_expired: OnExpired) -> EventID:
-        """Return where to continue for a cursor; see ``resume.resume`` for errors."""
-        return resume(self, after, on_expired)
 
     def pass_over(self, gap: Gap, on_expired: OnExpired, *, promised: bool) -> None:
         """Report that the rows of *gap* expired before they were read, if they were promised.

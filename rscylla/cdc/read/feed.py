@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import attrs
 
@@ -14,11 +14,8 @@ from ...clock import Stop
 from ..log import Source
 from ..rows import Counters
 from .merge_policy import Backlog
-from .reader import Resume, Step
+from .reader import Reader, Resume, Step
 from .settings import StreamSettings
-
-if TYPE_CHECKING:
-    from .shared import SharedReader, SharedReaders
 
 __all__ = ["SliceFeed"]
 
@@ -26,16 +23,43 @@ CLOSE_TIMEOUT_S = 5.0
 """How long ``close`` waits for the thread of a reader that nobody else needs."""
 
 
+class Feeder(Protocol):
+    """What a feed needs of the ``SharedReader`` that reads for it."""
+
+    reader: Reader
+    source: Source
+    thread: threading.Thread
+
+    @property
+    def since(self) -> float | None: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def is_dismissed(self) -> bool: ...
+    def makes_room(self, feed: SliceFeed) -> None: ...
+    def is_asked(self) -> None: ...
+    def dismiss(self) -> None: ...
+
+
+class Feeders(Protocol):
+    """What a feed needs of the ``SharedReaders`` of its table."""
+
+    lock: Any
+    calls: deque[SliceFeed]
+
+    def call(self) -> None: ...
+
+
 class SliceFeed:
     """One slice's part of a reader. ``take`` is for one thread; see ``Feed``."""
 
-    def __init__(self, readers: SharedReaders, settings: StreamSettings, resume: Resume, stop: Stop) -> None:
+    def __init__(self, readers: Feeders, settings: StreamSettings, resume: Resume, stop: Stop) -> None:
         self._readers = readers
         self._stop = stop
         self.settings = settings
         self.key_slice = Slice.of(settings.key_slice)
         self.resume = resume
-        self.shared: SharedReader
+        self.shared: Feeder
         self.counters = Counters()
         self.gaps_before = 0
         self.has_left = False

@@ -36,7 +36,7 @@ import confluent_kafka as kafka
 from ... import _timeuuid as tu
 from ..._streamid import vnode_of
 from ...cdc import Stream
-from ...cdc.log import Generation, Source, Topology
+from ...cdc.log import Generation, Source, Topology, resume
 from ...errors import ConfigError, CursorError, InvalidCursor
 from ...options import SAFE_LAG
 
@@ -334,7 +334,7 @@ def take_over(stream: Stream, offsets: Iterable[TaskOffset]) -> Takeover:
         cursor = source.oldest()
     else:
         cursor = source.read_until(generation, time_us)
-        source.resume(str(cursor), "raise")
+        resume(source, str(cursor), "raise")
     reached_us = max((_furthest_us(state, tasks.get(task, 0)) for task, state in given.items()), default=0)
     return Takeover(
         source.table.keyspace,

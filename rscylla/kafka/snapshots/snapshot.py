@@ -27,6 +27,7 @@ import attrs
 
 from ...abc import CursorStore, JointPublisher, Message, Publisher, StreamFunc
 from ...cdc import Stream
+from ...cdc.log import resume
 from ...clock import Stop
 from ...debezium import Settings
 from ...errors import ConfigError, CursorExpired, HeadReached, TableChanged
@@ -140,7 +141,7 @@ class Snapshots:
     def _is_lost(self, stream: Stream, cursor: str) -> bool:
         """Return whether the stream cannot continue after *cursor*, because changes have expired."""
         try:
-            stream.describe().resume(cursor, "raise")
+            resume(stream.describe(), cursor, "raise")
         except (CursorExpired, TableChanged) as e:
             log.warning("%s: %s; a new snapshot begins", stream, e)
             return True

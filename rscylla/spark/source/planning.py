@@ -18,6 +18,7 @@ from ...cdc.log import (
     OnExpired,
     Promise,
     Source,
+    begin,
     dropped_columns,
     generation_at,
     naming_dropped_log,
@@ -158,7 +159,7 @@ class Plan:
             self._check_kept(position.time_us, at.exact_us, self._promise(0))
             return Start(at)
         with naming_dropped_log(self.source.reread_table):
-            return Start(*self.source.begin(position.cursor or None, self._policy))
+            return Start(*begin(self.source, position.cursor or None, self._policy))
 
     def generation_before(self, end_us: int) -> int:
         """Return the generation of the rows right before *end_us*, in milliseconds since the epoch."""

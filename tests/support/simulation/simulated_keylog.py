@@ -32,6 +32,7 @@ from rscylla._tokens import LAST, LEAST, Slice, slice_at
 from rscylla.abc import flush_cursor
 from rscylla.cdc.log import same as same_room
 from rscylla.cdc.log import source as source_room
+from rscylla.cdc.log.resume import resume
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.table import LoggedTable
 from rscylla.cdc.log.topology import Generation, TabletTopology
@@ -290,7 +291,7 @@ class Lane:
         session: Any = self._log
         cursor = store.get_cursor(self.name)
         source = Source(session, "ks", "t", clock, signal)
-        start = source.resume(cursor, "raise")
+        start = resume(source, cursor, "raise")
         options = resolve([StreamLag(seconds=LAG_S)])
         width = Width.within(20, 10_000, us=self._simulation.dice.choice([10_000, 1_000_000, 60_000_000]))
         follower = Follower(source, start, options, width, "raise", promised=cursor != "")

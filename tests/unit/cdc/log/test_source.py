@@ -10,6 +10,7 @@ from cassandra import OperationTimedOut, Unauthorized
 from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
 from rscylla.cdc.log.lifetimes import EARLY_US
+from rscylla.cdc.log.resume import resume
 from rscylla.cdc.log.same import SETTLING_US, check_log, naming_dropped_log
 from rscylla.cdc.log.source import METADATA_EVERY_S, Source
 from rscylla.cdc.log.walk import Gap, Width
@@ -125,7 +126,7 @@ def test_a_row_that_the_log_lacks_is_of_a_former_log_if_its_stamp_may_be_from_be
     if told:
         with pytest.raises(TableChanged):
             stream(str(row), StreamLag(seconds=30))
-        start = str(source_of(old).resume(str(row), "oldest"))
+        start = str(resume(source_of(old), str(row), "oldest"))
         assert cursor_key(start) > cursor_key(str(row)), "a store refuses a lower cursor"
     else:
         stream(str(row), StreamLag(seconds=30)).close()
