@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -156,13 +157,17 @@ class Writer:
         applied = old.hold()
         # Before the write: the answer shows the row as it was.
         answer = old.answer(applied=applied)
-        timestamp = self._ballot(plans[0][0].table, old.key, request)
-        self._note_round(plans[0][0].table, old.key, request, timestamp)
+        table = plans[0][0].table
+        timestamp = self._ballot(table, old.key, request)
+        mutations = Mutations(self._list_node, self._prior)
+        add_round = functools.partial(self._add_round, mutations, table, old.key, request, timestamp)
         if applied:
-            mutations = Mutations(self._list_node, self._prior)
             for plan, each in plans:
                 plan.add_to(mutations, each, timestamp)
-            self._commit(mutations, request)
+            self._commit(mutations, request, add_round)
+        else:
+            add_round()
+            self._apply(mutations, [])
         return answer
 
     def _ballot(self, table: TableSchema, key: Key, request: Request) -> int:
@@ -178,8 +183,8 @@ class Writer:
             self._ballots.popitem(last=False)
         return timestamp
 
-    def _note_round(self, table: TableSchema, key: Key, request: Request, ballot_us: int) -> None:
-        """Leave what a finished round leaves in the Paxos table of a table with tablets. The others have none."""
+    def _add_round(self, mutations: Mutations, table: TableSchema, key: Key, request: Request, ballot_us: int) -> None:
+        """Add what a finished round leaves in the Paxos table of a table with tablets. The others have none."""
         rounds = self._paxos_table(table)
         if rounds is None:
             return
@@ -187,12 +192,13 @@ class Writer:
         ballot = from_ticks(ballot_us * 10 + EPOCH_TICKS, b"\x80\x00" + self._list_node)
         shape = shape_of(False, "most_recent_commit_at", "promise")
         row = PlainRow(shape, ballot_us, ttl, request.now_s + ttl if ttl else None, [ballot, ballot])
-        mutations = Mutations(self._list_node, self._prior)
         mutations.mutation(rounds, (key_bytes(key),)).rows[()] = row
-        self._apply(mutations, [])
 
-    def _commit(self, mutations: Mutations, request: Request) -> None:
-        """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
+    def _commit(self, mutations: Mutations, request: Request, finish: Callable[[], None] = lambda: None) -> None:
+        """Make the log rows of all partitions, then apply: an error leaves nothing half done.
+
+        *finish* is called in between, when nothing of the write itself can be refused any more.
+        """
         now_s = request.now_s
         faults = None if self.faults is None or not self.faults.concerns_writes else self.faults
         logged: list[LoggedRecord] = []
@@ -204,6 +210,7 @@ class Writer:
                 expiry = now_s + cdc.ttl if cdc.ttl else None
                 for _ in range(1 if faults is None else faults.copies(mutation.table)):
                     self._log(mutation, request, expiry, logged)
+        finish()
         if faults is None or not faults.hold(mutations, lambda: self._apply(mutations, logged)):
             self._apply(mutations, logged)
 

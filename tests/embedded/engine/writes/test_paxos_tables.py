@@ -8,6 +8,7 @@ import pytest
 from enginebox import EngineBox, decoded
 from keptbox import Kept
 
+from rscylla.embedded.errors import InvalidRequest
 from rscylla.embedded.result import QueryParams, RowsResult, SchemaChange
 
 KEYSPACE = (
@@ -74,6 +75,15 @@ def test_a_round_leaves_its_ballot_until_its_grace_is_over(box: EngineBox, appli
     assert later.time > ballot.time
     box.clock.advance(61)
     assert box.rows('SELECT * FROM tk."t$paxos"') == []
+
+
+def test_a_write_that_is_refused_makes_no_table_and_leaves_no_round(box: EngineBox) -> None:
+    version = box.engine.schema.version
+    prepared = box.engine.prepare("INSERT INTO tk.t (a, b, v) VALUES (1, 'x', ?) IF NOT EXISTS", None)
+    with pytest.raises(InvalidRequest, match="binding column v"):
+        box.engine.execute(prepared, [b"\x01"], QueryParams())
+    assert (box.events, box.engine.schema.version) == ([], version)
+    assert box.column(TABLES) == ["t"]
 
 
 def test_a_keyspace_without_tablets_has_no_such_table(box: EngineBox) -> None:
