@@ -15,6 +15,7 @@ from unittest.mock import patch
 from simulated_log import Watched
 from turns import Turns
 
+from rscylla.cdc.read import feed
 from rscylla.cdc.read import shared as sharing
 from rscylla.cdc.read.reader import Reader
 
@@ -45,7 +46,10 @@ class Process:
         simulation, turns, dice = self._simulation, self.turns, self._dice
         simulation.counts["shared"] += 1
         with ExitStack() as living:
-            living.enter_context(patch.multiple(sharing, **turns.primitives()))
+            primitives = turns.primitives()
+            for module in (sharing, feed):
+                known = {name: made for name, made in primitives.items() if hasattr(module, name)}
+                living.enter_context(patch.multiple(module, **known))
             living.enter_context(patch.object(Reader, "take_over", self._counted("met", Reader.take_over)))
             living.enter_context(patch.object(Reader, "alone", self._counted("went_alone", Reader.alone)))
             living.enter_context(patch.object(simulation.clock, "sleep", lambda stop, s: turns.wait(stop.is_set, s)))
