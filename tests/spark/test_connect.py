@@ -32,7 +32,7 @@ def test_batches_streams_windows_and_sinks_on_spark_connect(
     session.execute(f"DELETE FROM {vnodes}.t WHERE id = 2")
     point = f"{scylla_process.contact_points[0]}:{scylla_process.port}"
     command = [sys.executable, spark_connect.__file__, point, vnodes, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False, env=quick_environment())
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     rows = [[0, 0], [1, 1], [3, 9], [4, 16]]
