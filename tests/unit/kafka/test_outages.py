@@ -14,8 +14,9 @@ import rscylla
 from cursorstore import ScyllaCursorStore
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import QueryFailed
-from rscylla.kafka import Connector, KafkaCursorStore
+from rscylla.kafka import KafkaCursorStore
 from rscylla.kafka.cursors.scylla import Stores
+from rscylla.kafka.lanes import Lanes
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +219,10 @@ def test_a_table_whose_cursors_are_in_other_slices_keeps_no_other_table_back(
 def test_the_first_start_says_what_is_wrong(
     session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(connector: Connector, *_: object, **__: object) -> None:
+    def failing(lanes: Lanes, *_: object, **__: object) -> None:
         raise QueryFailed("no right to read the cursors of shop")
 
-    monkeypatch.setattr(Connector, "_lane", failing)
+    monkeypatch.setattr(Lanes, "lane", failing)
     running = Running(session, kafka, in_memory=False, **QUICK)
     running.thread.start()
     running.thread.join(LONG_S)
