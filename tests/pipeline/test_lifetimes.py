@@ -11,8 +11,8 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc.log.walk import Read
-from rscylla.cdc.read.reader import Reader
+from rscylla.cdc.log.walk import Action, Read
+from rscylla.cdc.read.drive import Drive
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -158,13 +158,13 @@ def test_rows_that_expire_while_they_are_queried_are_reported(shop: Shop, monkey
     shop.save("point")
     shop.write(1)
     shop.clock.advance(31)
-    true = Reader._read
+    true = Drive.take
 
-    def read(self: Reader, step: Read) -> object:
-        shop.clock.advance(700)
+    def take(self: Drive, step: Action) -> object:
+        shop.clock.advance(700 if isinstance(step, Read) else 0)
         return true(self, step)
 
-    monkeypatch.setattr(Reader, "_read", read)
+    monkeypatch.setattr(Drive, "take", take)
     shop.expired()
 
 

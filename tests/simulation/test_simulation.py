@@ -10,6 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import attrs
@@ -26,6 +27,8 @@ from rscylla.cdc.read.reader import Reader
 from rscylla.cdc.read.scan import Scanner
 from rscylla.cdc.read.shared import SharedReaders
 from rscylla.cdc.rows import LogRows
+
+RESUME = import_module("rscylla.cdc.log.resume")  # the room has its function under this name
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
 SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "20"))
@@ -130,16 +133,16 @@ def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def any_cursor_is_of_the_present_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Source, "_is_of_former_log", lambda _self, _cursor, **_: False)
+    monkeypatch.setattr(RESUME, "_is_of_former_log", lambda _source, _cursor, **_: False)
 
 
 def points_that_do_not_tell_their_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Source._is_of_former_log
+    true = RESUME._is_of_former_log
 
-    def is_of_former_log(self: Source, cursor: Any, **options: bool) -> bool:
-        return true(self, attrs.evolve(cursor, mark=None), **options)
+    def is_of_former_log(source: Source, cursor: Any, **options: bool) -> Any:
+        return true(source, attrs.evolve(cursor, mark=None), **options)
 
-    monkeypatch.setattr(Source, "_is_of_former_log", is_of_former_log)
+    monkeypatch.setattr(RESUME, "_is_of_former_log", is_of_former_log)
 
 
 def lifetimes_by_the_option_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
