@@ -135,10 +135,20 @@ class MemoryCursorStore:
 
     def flush(self) -> None:
         """Raise the error of an event that a run left, and that could not be saved. Nothing else is buffered."""
-        for consumer, known in self._consumers.copy().items():
-            with known.lock:
-                self._take(consumer, known)
-                self._raise_error(known)
+        for consumer in self._consumers.copy():
+            self._flush(consumer)
+
+    def flush_cursor(self, consumer: str) -> None:
+        if overridden(self, MemoryCursorStore, "flush"):
+            self.flush()
+        else:
+            self._flush(consumer)
+
+    def _flush(self, consumer: str) -> None:
+        known = self._of(consumer)
+        with known.lock:
+            self._take(consumer, known)
+            self._raise_error(known)
 
     def close(self) -> None:
         """Do nothing: there is no background work."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from rscylla.abc import CursorStore, EventSaver
+from rscylla.abc import CursorStore, EventSaver, flush_cursor
 from rscylla.errors import ConfigError, CursorRegression, InvalidCursor
 from rscylla.event import EventID, LogMark, SimpleEvent, cursor_key
 
@@ -297,6 +297,20 @@ class EventCursorStoreContract(CursorStoreContract):
         with pytest.raises(CursorRegression):
             save_lower()
         assert store.get_cursor(consumer) == _row(seq=2)
+
+    def test_an_event_behind_the_cursor_is_the_error_of_its_consumer_alone(
+        self, store: CursorStore, consumer: str
+    ) -> None:
+        save, other = EventSaver(store, consumer), f"{consumer}-other"
+        for one in (save, EventSaver(store, other)):
+            one(SimpleEvent(_row(seq=2)))
+        try:
+            save(SimpleEvent(_row(seq=1)))
+        except CursorRegression:
+            return  # nobody else can be told
+        flush_cursor(store, other)
+        with pytest.raises(CursorRegression):
+            flush_cursor(store, consumer)
 
     def test_an_event_needs_a_consumer_with_a_name(self, store: CursorStore) -> None:
         with pytest.raises(ConfigError):
