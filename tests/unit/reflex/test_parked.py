@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -292,6 +293,14 @@ def test_equal_keys_park_each_other_whatever_their_order(one: Any, equal: Any) -
     assert (worker.done, worker.dead()) == (["e3"], ["e1", "e2"])
 
 
+class Ticket(uuid.UUID):
+    pass
+
+
+class Pause(timedelta):
+    pass
+
+
 class Size(enum.IntEnum):
     LARGE = 3
 
@@ -324,6 +333,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
         (10**5000, Decimal("1E+5000")),
         (Decimal("1E+2000000000"), Decimal("10E+1999999999")),
         (2.5, 2.5 + 0j),
+        (2j, complex(-0.0, 2)),
         (math.inf, Decimal("Infinity")),
         (3, Size.LARGE),
         ("red", Colour.RED),
@@ -339,6 +349,8 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
         (Place(1), Place(1.0)),
         (Spot(NOON), Spot(NOON.astimezone(BERLIN))),
         (Name("Ada"), Name("ADA")),
+        (uuid.UUID(int=7), Ticket(int=7)),
+        (timedelta(seconds=3), Pause(seconds=3)),
     ],
     ids=lambda key: type(key).__name__,
 )
@@ -362,6 +374,8 @@ def test_equal_keys_of_unlike_classes_are_one_key(one: Any, equal: Any) -> None:
         (NOON.date(), datetime(2026, 11, 21)),
         (time(12), time(12, tzinfo=UTC)),
         (Size.LARGE, Size.LARGE + 1),
+        (frozenset(), MappingProxyType({})),
+        (uuid.UUID(int=7), 7),
     ],
     ids=lambda key: type(key).__name__,
 )

@@ -10,6 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Integral, Rational, Real
 from typing import Any
+from uuid import UUID
 
 import attrs
 
@@ -40,7 +41,7 @@ def _text_of(key: object) -> str:
     if isinstance(key, Set):
         return f"{{{','.join(sorted(map(_text_of, key)))}}}"
     if isinstance(key, Mapping):
-        return f"{{{','.join(sorted(f'{_text_of(name)}:{_text_of(value)}' for name, value in key.items()))}}}"
+        return f"map{{{','.join(sorted(f'{_text_of(name)}:{_text_of(value)}' for name, value in key.items()))}}}"
     if fields := _fields_of(key):
         return f"{type(key).__qualname__}{_text_of(fields)}"
     text = repr(key)
@@ -61,7 +62,7 @@ def _plain_of(key: object) -> str | None:
     if isinstance(key, Real | Decimal):
         return _number_of(key)
     if isinstance(key, complex):
-        return repr(key) if key.imag else _number_of(key.real)
+        return f"{_number_of(key.real)}+{_number_of(key.imag)}j" if key.imag else _number_of(key.real)
     if isinstance(key, datetime):
         # As Python compares them: times with a zone by what they are in UTC, and the second of two like hours as the
         # first. Differences, because a time near the ends of the calendar may have no UTC.
@@ -69,6 +70,10 @@ def _plain_of(key: object) -> str | None:
         return local.isoformat() if offset is None else f"UTC{local - datetime.min - offset!r}"
     if isinstance(key, date):
         return date.isoformat(key)
+    if isinstance(key, timedelta):
+        return f"timedelta{key // timedelta(microseconds=1)}"
+    if isinstance(key, UUID):
+        return f"UUID{key.int}"
     if isinstance(key, time):
         local_us = timedelta(hours=key.hour, minutes=key.minute, seconds=key.second, microseconds=key.microsecond)
         offset = key.utcoffset()
