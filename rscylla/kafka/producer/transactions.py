@@ -126,9 +126,9 @@ class TransactionalPublisher(KafkaPublisher):
         self._records = self._bytes = 0
         self._used = 0.0
         self._known: dict[tuple[Any, ...], str] = {}  # what the broker refused
+        # After so long, at least, librdkafka sends a request again; 0 if that is not known.
+        self._once_s = min(0.8 * _number(retry_ms), _number(given.get("retry.backoff.max.ms", 1000))) / 1000
         super().__init__(given, prepare=prepare)
-        # After so long, at least, librdkafka sends a request again.
-        self._once_s = min(0.8 * int(retry_ms), int(given.get("retry.backoff.max.ms", 1000))) / 1000
 
     # ------------------------------------------------------------ as a publisher
 
@@ -491,3 +491,9 @@ class TransactionalPublisher(KafkaPublisher):
                 self._is_alive = False
                 self._old.append(self._producer)
                 self._producer = NoProducer()
+
+
+def _number(setting: object) -> int:
+    """Return *setting* as a number; 0 for the other ways to write one that librdkafka takes, such as ``0x64``."""
+    text = str(setting)
+    return int(text) if text.isdecimal() and not text.startswith("0") else 0

@@ -305,6 +305,8 @@ def test_an_end_in_doubt_when_all_stops_is_no_failure(stores: Stores) -> None:
         ({}, 0.4),
         ({"retry.backoff.ms": "100"}, 0.08),
         ({"retry.backoff.ms": "2000", "retry.backoff.max.ms": "300"}, 0.3),
+        ({"retry.backoff.ms": "0x64"}, 0.0),
+        ({"retry.backoff.ms": "100ms"}, 0.0),
     ],
 )
 def test_what_takes_less_than_librdkafka_waits_before_it_tries_again_was_sent_once(
