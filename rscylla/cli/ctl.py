@@ -21,6 +21,7 @@ from typer import Argument, Option
 import rscylla
 from rscylla.embedded import ControlClient, ControlUnavailable, Faults, Rule, Statements
 
+from ..errors import ConfigError
 from .shared.names import parse_table
 from .shared.options import JsonOutput, TableArgument, command, count, number
 from .shared.output import moment, show
@@ -117,9 +118,11 @@ class _On:
 
     def arguments(self) -> dict[str, Any]:
         place = self.place.arguments()
-        return {
-            "on": Statements(self.kind, place["keyspace"], place["table"], self.matching, self.node, self.later_pages)
-        }
+        met = self.kind, place["keyspace"], place["table"], self.matching, self.node, self.later_pages
+        try:
+            return {"on": Statements(*met)}
+        except ValueError as error:  # names the parameter
+            raise ConfigError(f"--{error}") from error
 
 
 @attrs.frozen
@@ -327,7 +330,7 @@ def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> 
 def _help(method: Callable[..., Any]) -> str:
     """Return the first sentence of a docstring without what it returns, and with methods as their commands."""
     first = re.split(r"[,;] (?:see|return)\b|\.(?:\s|$)", inspect.getdoc(method) or "", maxsplit=1)[0]
-    return re.sub(r"`(\w+)`", lambda name: f"`{name[1].replace('_', '-')}`", f"{first}.")
+    return re.sub(r"`+(\w+)`+", lambda name: f"`{_COMMANDS.get(name[1], name[1]).replace('_', '-')}`", f"{first}.")
 
 
 def _shown(value: Any) -> Any:
@@ -340,6 +343,9 @@ def _shown(value: Any) -> Any:
             return moment(value)
     return value
 
+
+_COMMANDS = {"deliver_held": "deliver"}
+"""The commands of methods that have other names."""
 
 _OWN: Mapping[str, Callable[..., Any]] = {each.__name__[1:]: each for each in (_advance, _deliver, _hits, _remove_rule)}
 

@@ -25,8 +25,6 @@ from .shared.standard import write
 
 __all__ = ["doctor"]
 
-Level = Annotated[str, Option(metavar="LEVEL", help="Consistency level of reads of the log, or of writes.")]
-
 
 @command
 def doctor(
@@ -35,8 +33,8 @@ def doctor(
         float | None,
         Option(parser=seconds, metavar="SECONDS", help="Lag of the consumer; the check warns if it is unsafe."),
     ] = None,
-    consistency: Level = "QUORUM",
-    writes: Level = "QUORUM",
+    consistency: Annotated[str, Option(metavar="LEVEL", help="Consistency level of reads of the log.")] = "QUORUM",
+    writes: Annotated[str, Option(metavar="LEVEL", help="Consistency level of the application's writes.")] = "QUORUM",
     consumer: Annotated[str | None, Option(metavar="NAME", help="Also check the cursor of this consumer.")] = None,
     *,
     store: Store,

@@ -123,7 +123,7 @@ def test_status_shows_what_was_changed(ctl: Ctl, scylla: EmbeddedScylla) -> None
         ("fail nope", 2, "no fault is called 'nope'; there are unavailable,"),
         ("fail overloaded --times 1 --always", 2, "--times and --always exclude each other"),
         ("fail overloaded --probability 2", 2, "probability must be above 0 and at most 1"),
-        ("fail overloaded --matching [", 2, "is no regular expression"),
+        ("fail overloaded --matching [", 2, "--matching: '[' is no regular expression"),
         ("hold-writes --table ks.t --keyspace ks", 2, "--table names the keyspace, too"),
         ("cut-pages", 2, "cut-pages requires --rows N, --empty, or both"),
         ("slow-node 127.0.0.1 --by -1", 2, "a delay cannot be negative"),
