@@ -82,7 +82,8 @@ class ChunkClient(Protocol):
     def take(self) -> Chunk | Progress:
         """Return the next events, as many as there are, or a ``Progress``. Raises what ``recv`` raises.
 
-        A run calls it instead of ``recv``, when it is done with all events of the last chunk.
+        A run calls it instead of ``recv``, also of a subclass, when it is done with all events of the last chunk. What
+        nobody took of that one comes again.
         """
 
     def status(self) -> StreamStatus: ...

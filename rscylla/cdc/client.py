@@ -19,7 +19,7 @@ from ..event import Progress
 from .log import Source
 from .read import Reader, Step, StreamSettings
 from .rows import NO_EVENTS, ChangeEvent, Counters
-from .window import EventChunk
+from .window import Begun, EventChunk
 
 __all__ = ["Client", "Direct", "Feed", "ReadAhead"]
 
@@ -111,11 +111,15 @@ class Client:
 
     def take(self) -> EventChunk | Progress:
         """Return the events of the next window, or the rest of this one, or a ``Progress`` with a cursor to save."""
-        return self._next(EventChunk)
+        return self._next(self._chunk)
+
+    def _chunk(self, event: ChangeEvent, step: Step, before: bytes) -> EventChunk:
+        self._step = step = attrs.evolve(step, events=Begun(event, step.events, before))
+        return EventChunk(event, step, before or step.after)
 
     def recv(self) -> ChangeEvent | Progress:
         """Return the next event, or a ``Progress``; see ``StreamClient.recv``. May be mixed with ``take``."""
-        return self._next(lambda event, _step, _after: event)
+        return self._next(lambda event, _step, _before: event)
 
     def __iter__(self) -> Iterator[ChangeEvent | Progress]:
         """Return an iterator over what ``recv`` returns, which raises what ``recv`` raises. The two may be mixed."""
@@ -123,13 +127,13 @@ class Client:
         return chain.from_iterable(map(_items_of, iter(self.take, None)))
 
     def _next(self, found: Callable[[ChangeEvent, Step, bytes], T]) -> T | Progress:
-        """Return *found* of the next event, its step, and the position before it, or a ``Progress``."""
+        """Return *found* of the next event, its step, and the position before it there, or a ``Progress``."""
         while True:
             step = self._step
-            after = step.events.position or step.after
+            before = step.events.position
             try:
                 for event in step.events:
-                    return found(event, step, after)
+                    return found(event, step, before)
             except BaseException as e:
                 # Raised instead of the rest of the events, of which one may be lost; else the step looks finished.
                 self._step = attrs.evolve(step, events=_Broken(e, step.events.position))

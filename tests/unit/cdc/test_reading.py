@@ -21,13 +21,14 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_i
 
 from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
-from rscylla.cdc.client import Client, Direct, ReadAhead
+from rscylla.cdc.client import Client, Direct, ReadAhead, _items_of
 from rscylla.cdc.log.lifetimes import EARLY_US, Lifetimes
 from rscylla.cdc.log.query import first_row_cql
 from rscylla.cdc.log.source import METADATA_EVERY_S
 from rscylla.cdc.read.scan import Limits
 from rscylla.cdc.rows.events import made_in_python
 from rscylla.cdc.stream import Stream
+from rscylla.cdc.window import Begun, EventChunk
 from rscylla.clock import Stop
 from rscylla.driver.session import ReadSession
 from rscylla.errors import (
@@ -889,8 +890,9 @@ def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int, ite
     expected = one.expected(rows)
     settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}
     steps = (Client.recv, Client.take, Client._next, Client._advance, Client._progress, Direct.take, ReadAhead.take)
-    code = {f.__code__ for f in (*steps, made_in_python)}
-    for nth in range(1, 400):
+    chunks = (Client._chunk, _items_of, EventChunk.__init__, EventChunk.__iter__, Begun.__init__, Begun.__iter__)
+    code = {f.__code__ for f in (*steps, *chunks, made_in_python)}
+    for nth in range(1, 500):
         left = nth
 
         def trace(frame: Any, event: str, _: Any) -> Any:

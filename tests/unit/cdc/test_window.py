@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,6 +141,58 @@ def test_a_window_whose_events_cannot_be_made_is_not_passed_over(written: FakeLo
             until_head(partial(whole, client))
 
 
+def test_a_chunk_that_is_left_is_taken_again(written: FakeLog) -> None:
+    expected = [event.id for event in by_recv(stream_of(written)("", LAG, rscylla.StreamToHead()))]
+    client = stream_of(written)("", LAG, rscylla.StreamToHead())
+    got = []
+
+    def receive() -> None:
+        client.take()  # nothing of it is read
+        item = client.recv()
+        if isinstance(item, rscylla.Event):
+            got.append(item.id)
+        if not isinstance(chunk := client.take(), rscylla.Progress):
+            got.append(next(iter(chunk)).id)
+
+    until_head(receive)
+    assert got == expected
+
+
+@pytest.mark.arrow
+def test_the_events_of_a_table_are_delivered_with_it(written: FakeLog) -> None:
+    pytest.importorskip("pyarrow")
+    expected = [event.id for event in by_recv(stream_of(written)("", LAG, rscylla.StreamToHead()))]
+    client = stream_of(written)("", LAG, rscylla.StreamToHead())
+
+    def table() -> list[str]:
+        taken = client.take()
+        return [] if isinstance(taken, rscylla.Progress) else taken.to_arrow("events")["id"].to_pylist()
+
+    taken = until_head(table)
+    assert [name for names in taken for name in names] == expected
+
+
+def test_an_interrupt_while_events_are_counted_loses_none(written: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [event.id for event in by_recv(stream_of(written)("", LAG, rscylla.StreamToHead()))]
+    client = stream_of(written)("", LAG, rscylla.StreamToHead())
+    while isinstance(chunk := client.take(), rscylla.Progress):
+        pass
+    true, left = chunk._step.events, 3
+
+    def interrupted() -> Any:
+        for number, event in enumerate(true):
+            yield event
+            if number == left:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(chunk, "_step", SimpleNamespace(events=interrupted()))
+    with pytest.raises(KeyboardInterrupt):
+        len(chunk)
+    monkeypatch.setattr(chunk, "_step", SimpleNamespace(events=true))
+    assert [event.id for event in chunk] == expected[: len(chunk)]
+    assert len(chunk) > left
+
+
 @pytest.mark.parametrize("limit", [1, 2, 7, 1000])
 def test_what_is_taken_together_is_what_comes_one_by_one_also_if_some_of_it_is_left(
     written: FakeLog, limit: int
@@ -151,7 +204,7 @@ def test_what_is_taken_together_is_what_comes_one_by_one_also_if_some_of_it_is_l
         return stream_of(written, progress_every=timedelta(0))("", LAG, rscylla.StreamToHead())
 
     several, mixed = opened(), opened()
-    got = [named(one) for item in until_head(several.take) for one in _items(item, 1000)]
+    got = [named(one) for taken in until_head(lambda: _items(several.take(), 1000)) for one in taken]
     left = [named(one) for taken in until_head(lambda: _items(mixed.take(), limit)) for one in taken]
     one_by_one = [named(item) for item in until_head(opened().recv)]
     assert got == left == one_by_one
