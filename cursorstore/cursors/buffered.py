@@ -14,7 +14,7 @@ import attrs
 
 from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, LastEvent, fence_name, flush_cursor
 from rscylla.clock import Clock, Stop, SystemClock
-from rscylla.errors import ConfigError, CursorError, RscyllaError, is_resumable
+from rscylla.errors import ConfigError, CursorError, is_resumable
 from rscylla.event import Event
 
 from ..checks import admin_of, check_consumer, conflict, find, moves, overridden
@@ -151,7 +151,7 @@ class BufferedCursorStore:
         try:
             cursor = event.id
             self._buffer(consumer, slot, cursor, self._codec.encode(cursor))
-        except RscyllaError as e:
+        except Exception as e:  # noqa: BLE001  its id may be anybody's code
             slot.error = e
             slot.may_leave(False)  # raised by the next set_cursor
 
@@ -290,6 +290,7 @@ class BufferedCursorStore:
         An error is kept for the consumer. It is also returned if the cursor is still pending.
         """
         with self._lock:
+            earlier = slot.error
             self._take_last(consumer, slot)
             cursor = slot.pending
         if cursor is None:
@@ -311,7 +312,7 @@ class BufferedCursorStore:
             return e
         else:
             with self._lock:
-                if not isinstance(slot.error, CursorError):  # of a lower cursor that was taken just before
+                if slot.error is earlier and not isinstance(earlier, CursorError):  # of a write that failed
                     slot.error = None
                 if slot.pending is cursor:  # otherwise, a later one was buffered during the write
                     slot.pending = None

@@ -13,7 +13,6 @@ import attrs
 from rscylla import _timeuuid as tu
 from rscylla.abc import CursorRecord, LastEvent
 from rscylla.clock import Clock, SystemClock
-from rscylla.errors import RscyllaError
 from rscylla.event import Event
 
 from ..checks import check_consumer, check_reason, conflict, moves, overridden
@@ -48,7 +47,7 @@ class _Cursors:
     used: int | None = None
     left: LastEvent = attrs.field(factory=LastEvent)
     taken: Event | None = None
-    error: RscyllaError | None = None
+    error: Exception | None = None
 
     @property
     def last(self) -> _Entry:
@@ -104,7 +103,7 @@ class MemoryCursorStore:
         with known.lock:
             self._take(consumer, known)
             is_open, known.left.is_open = known.left.is_open, False
-            known.left = LastEvent(is_open=is_open and not overridden(self, MemoryCursorStore))
+            known.left, known.taken = LastEvent(is_open=is_open and not overridden(self, MemoryCursorStore)), None
             return known.left
 
     def _take(self, consumer: str, known: _Cursors) -> None:
@@ -115,7 +114,7 @@ class MemoryCursorStore:
         known.taken = event
         try:
             self._move(consumer, known, self._codec.encode(event.id))
-        except RscyllaError as e:
+        except Exception as e:  # noqa: BLE001  its id may be anybody's code
             known.error, known.left.is_open = e, False  # so that the run comes, and hears of it
 
     def _move(self, consumer: str, known: _Cursors, given: str) -> None:

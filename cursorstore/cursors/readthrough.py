@@ -52,7 +52,10 @@ class ReadThroughCursorStore:
         self._primary.flush()
 
     def flush_cursor(self, consumer: str) -> None:
-        flush_cursor(self._primary, consumer)
+        if overridden(self, ReadThroughCursorStore, "flush"):
+            self.flush()
+        else:
+            flush_cursor(self._primary, consumer)
 
     def fence_name(self, consumer: str) -> str | None:
         return fence_name(self._primary, consumer)

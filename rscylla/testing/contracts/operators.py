@@ -66,6 +66,17 @@ class CursorAdminContract(CursorStoreContract):
         assert store.get_cursor(consumer) == self.cursors[3]
         assert [r.cursor for r in self.admin(store).cursor_history(consumer)] == [self.cursors[3], self.cursors[2]]
 
+    def test_events_that_come_again_after_a_reset_are_saved_again(self, store: CursorStore, consumer: str) -> None:
+        events = [SimpleEvent(cursor) for cursor in self.cursors[1:4]]
+        for _ in range(2):
+            store.get_cursor(consumer)
+            save = EventSaver(store, consumer)
+            for event in events:
+                save(event)
+            store.flush()
+            assert store.get_cursor(consumer) == self.cursors[3]
+            self.admin(store).reset_cursor(consumer, self.cursors[0], reason="replay")
+
     def test_reset_to_the_beginning(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[4])
         store.flush()

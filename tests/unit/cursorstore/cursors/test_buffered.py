@@ -165,16 +165,18 @@ def test_a_consumer_that_writes_for_all_gets_no_error_of_another(inner: Inner, c
         store.set_cursor("b", "2")
 
 
-def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner) -> None:
-    class Own(BufferedCursorStore):
+@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore, ReadThroughCursorStore])
+def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner, kind: Any) -> None:
+    class Own(kind):
         flushes = 0
 
         def flush(self) -> None:
             self.flushes += 1
 
-    store = Own(inner, codec=INTS, background=False)
+    store: Any = Own(*[inner] * {MemoryCursorStore: 0, BufferedCursorStore: 1}.get(kind, 2))
     flush_cursor(store, "a")
     assert store.flushes == 1
+    store.close()
 
 
 def test_background_thread_writes_every_interval(inner: Inner, clock: TickClock) -> None:
@@ -801,6 +803,32 @@ def test_an_event_that_a_run_left_behind_the_cursor_is_refused() -> None:
         store.flush()
     assert not last.is_open
     assert store.get_cursor("a") == Counted(5).id
+    store.close()
+
+
+class Nameless:
+    """An event of a user's stream whose id cannot be made."""
+
+    @property
+    def id(self) -> str:
+        raise KeyError("id")
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_an_event_without_an_id_is_the_error_of_its_consumer_alone(*, buffered: bool) -> None:
+    store: Any = MemoryCursorStore()
+    if buffered:
+        store = BufferedCursorStore(store, interval=timedelta(hours=1))
+    left: dict[str, Any] = {}
+    for consumer in ("a", "b"):
+        store.set_cursor(consumer, Counted(1).id)
+        left[consumer] = last_event_of(store, consumer)
+    left["a"].event, left["b"].event = Nameless(), Counted(2)
+    flush_cursor(store, "b")
+    assert store.get_cursor("b") == Counted(2).id
+    with pytest.raises(KeyError):
+        store.flush()
+    assert not left["a"].is_open
     store.close()
 
 
