@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import ipaddress
-import itertools
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -27,30 +25,6 @@ REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 
 
 UNIX_EPOCH_TICKS = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15, where UUID time starts, to 1970
-
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def scylla() -> Iterator[EmbeddedScylla]:
-    with EmbeddedScylla(seed=1) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared(scylla: EmbeddedScylla) -> Session:
-    return scylla.connect()
-
-
-@pytest.fixture
-def session(shared: Session) -> Session:
-    """A session in a keyspace of the test's own; rows are dicts."""
-    keyspace = f"ks{next(_numbers)}"
-    shared.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {REPLICATION}")
-    shared.set_keyspace(keyspace)
-    shared.row_factory = dict_factory
-    return shared
 
 
 def log_rows(session: Session, table: str) -> list[dict[str, Any]]:

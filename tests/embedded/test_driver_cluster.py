@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import doctest
 import gc
-import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -20,7 +18,7 @@ from cassandra import InvalidRequest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, Session
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import HostStateListener, RoundRobinPolicy, WhiteListRoundRobinPolicy
-from cassandra.query import BatchStatement, SimpleStatement, dict_factory
+from cassandra.query import BatchStatement, SimpleStatement
 from waiting import eventually
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock, facade
@@ -29,30 +27,6 @@ REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 
 
 UNIX_EPOCH_TICKS = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15, where UUID time starts, to 1970
-
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def scylla() -> Iterator[EmbeddedScylla]:
-    with EmbeddedScylla(seed=1) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared(scylla: EmbeddedScylla) -> Session:
-    return scylla.connect()
-
-
-@pytest.fixture
-def session(shared: Session) -> Session:
-    """A session in a keyspace of the test's own; rows are dicts."""
-    keyspace = f"ks{next(_numbers)}"
-    shared.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {REPLICATION}")
-    shared.set_keyspace(keyspace)
-    shared.row_factory = dict_factory
-    return shared
 
 
 class Hosts(HostStateListener):  # type: ignore[misc]

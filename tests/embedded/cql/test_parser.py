@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from cassandra import cluster, metadata
+from cqltrees import INT, column, marker, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,20 +16,6 @@ from rscylla.embedded.cql.lexer import CqlLexer
 from rscylla.embedded.cql.names import RESERVED_WORDS, quote_name
 from rscylla.embedded.cql.parser import parse
 from rscylla.embedded.errors import InvalidRequest, SyntaxException
-
-INT = {n: ast.Constant("integer", str(n)) for n in range(-10, 100)}
-
-
-def text(value: str) -> ast.Constant:
-    return ast.Constant("string", value)
-
-
-def marker(index: int, name: str | None = None) -> ast.Marker:
-    return ast.Marker(index, name)
-
-
-def column(name: str, op: str, right: object) -> ast.Relation:
-    return ast.Relation(("column", name), op, right)
 
 
 def where(source: str) -> tuple[ast.Relation, ...]:

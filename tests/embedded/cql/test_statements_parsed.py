@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from cqltrees import INT, NULL, column, marker, text
 
 from rscylla.embedded.cql import ast
 from rscylla.embedded.cql.parser import parse
 from rscylla.embedded.errors import InvalidRequest, SyntaxException
 
-INT = {n: ast.Constant("integer", str(n)) for n in range(-10, 100)}
-
-
-NULL = ast.Constant("null", "")
-
-
 NO_USING = ast.Using()
-
-
-def text(value: str) -> ast.Constant:
-    return ast.Constant("string", value)
-
-
-def marker(index: int, name: str | None = None) -> ast.Marker:
-    return ast.Marker(index, name)
-
-
-def column(name: str, op: str, right: object) -> ast.Relation:
-    return ast.Relation(("column", name), op, right)
 
 
 def test_insert():

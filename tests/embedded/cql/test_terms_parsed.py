@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from cqltrees import INT, NULL, marker, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rscylla.embedded.cql import ast
 from rscylla.embedded.cql.names import quote_name
 from rscylla.embedded.cql.parser import parse
-
-INT = {n: ast.Constant("integer", str(n)) for n in range(-10, 100)}
-
-
-NULL = ast.Constant("null", "")
-
-
-def text(value: str) -> ast.Constant:
-    return ast.Constant("string", value)
-
-
-def marker(index: int, name: str | None = None) -> ast.Marker:
-    return ast.Marker(index, name)
 
 
 def term(source: str) -> object:

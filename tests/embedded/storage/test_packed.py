@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from storagebox import NOW_S, int_bytes, make_store, make_table
 
 from rscylla.embedded.schema.tables import Column, TableSchema
 from rscylla.embedded.storage.mutation import (
@@ -25,24 +26,8 @@ from rscylla.embedded.storage.packed import PackedPartition, Stamp, cut_row, joi
 from rscylla.embedded.storage.partitions import Partition, TableStore
 from rscylla.embedded.storage.positions import HIGH, position_maker
 from rscylla.embedded.storage.rowpacking import pack_row, row_state, shape_of, unpack_row
-from rscylla.embedded.storage.tokens import key_bytes, table_token
+from rscylla.embedded.storage.tokens import key_bytes
 from rscylla.embedded.types import BLOB, INT, TEXT, TIMEUUID
-
-NOW_S = 1000
-
-
-def int_bytes(number: int) -> bytes:
-    return number.to_bytes(4, "big", signed=True)
-
-
-def make_table(*, descending: bool = False, depth: int = 1) -> TableSchema:
-    keys = [Column(f"ck{at}", INT, "clustering", at, descending) for at in range(depth)]
-    columns = (Column("pk", INT, "partition_key", 0), *keys, Column("v", TEXT, "regular"), Column("w", INT, "regular"))
-    return TableSchema("ks", "t", uuid.UUID(int=1), uuid.UUID(int=2), columns)
-
-
-def make_store(table: TableSchema) -> TableStore:
-    return TableStore(table, table_token(table))
 
 
 def insert(key: int, timestamp: int, **cells: bytes) -> PartitionMutation:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from storagebox import NOW_S, int_bytes, make_store, make_table
 
-from rscylla.embedded.schema.tables import Column, TableSchema
+from rscylla.embedded.schema.tables import TableSchema
 from rscylla.embedded.storage.mutation import (
     Bound,
     Cell,
@@ -20,28 +21,10 @@ from rscylla.embedded.storage.mutation import (
     RangeTombstone,
     RowMutation,
 )
-from rscylla.embedded.storage.partitions import Partition, TableStore
+from rscylla.embedded.storage.partitions import Partition
 from rscylla.embedded.storage.positions import HIGH, Descending, RangeTombstones, position_maker
 from rscylla.embedded.storage.reconcile import merge_cell, merge_marker
-from rscylla.embedded.storage.tokens import table_token
-from rscylla.embedded.types import INT, TEXT
-
-NOW_S = 1000
-
-
-def int_bytes(number: int) -> bytes:
-    return number.to_bytes(4, "big", signed=True)
-
-
-def make_table(*, descending: bool = False, depth: int = 1) -> TableSchema:
-    keys = [Column(f"ck{at}", INT, "clustering", at, descending) for at in range(depth)]
-    columns = (Column("pk", INT, "partition_key", 0), *keys, Column("v", TEXT, "regular"), Column("w", INT, "regular"))
-    return TableSchema("ks", "t", uuid.UUID(int=1), uuid.UUID(int=2), columns)
-
-
-def make_store(table: TableSchema) -> TableStore:
-    return TableStore(table, table_token(table))
-
+from rscylla.embedded.types import TEXT
 
 # ---------------------------------------------------------------- cells
 
