@@ -1,10 +1,9 @@
-"""Checks the files of the wheel that tox has installed: what users need is in it, and nothing else."""
+"""Checks the files that the wheel has brought where it is installed: what users need is there, and nothing else."""
 
 from __future__ import annotations
 
-import os
 import sys
-from zipfile import ZipFile
+from importlib.metadata import files
 
 NEEDED = (
     *("rscylla/py.typed", "rscylla/embedded/cql/cql.lark", "pyspark_rscylla.py", "pytest_rscylla.py"),
@@ -22,6 +21,6 @@ def faults(names: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = faults(ZipFile(os.environ["TOX_PACKAGE"]).namelist())
+    found = faults([file.as_posix() for file in files("rscylla") or ()])
     print(*(found or ["the wheel is complete"]), sep="\n")
     sys.exit(1 if found else 0)
