@@ -12,9 +12,10 @@ import attrs
 
 from ..._timeuuid import datetime_of, ticks_of, ticks_to_us
 from ...driver import ReadSession
-from ...errors import CDCDisabled, MetadataError, QueryFailed, TableNotFound
+from ...errors import CDCDisabled, MetadataError, TableNotFound
 from ...types import Fields, Type, parse_type, quote_name
 from .query import LOG_SUFFIX
+from .topology import schema_has
 
 __all__ = [
     "FIXED_COLUMNS",
@@ -341,12 +342,11 @@ versions of Scylla have these columns."""
 
 
 def _tablet_options(session: ReadSession, keyspace: str, table: str, doing: str) -> list[Any]:
-    """Return the option ``tablets`` of a table, which versions of Scylla before 2025.1 do not have."""
-    cql = "SELECT tablets FROM system_schema.scylla_tables WHERE keyspace_name = %s AND table_name = %s"
-    try:
-        return list(session.rows(cql, (keyspace, table), doing=doing))
-    except QueryFailed:
+    """Return the option ``tablets`` of a table; nothing from a version of Scylla that has no such option."""
+    if not schema_has(session, "scylla_tables", "tablets"):
         return []
+    cql = "SELECT tablets FROM system_schema.scylla_tables WHERE keyspace_name = %s AND table_name = %s"
+    return session.rows(cql, (keyspace, table), doing=doing)
 
 
 def _digest(value: object) -> str:

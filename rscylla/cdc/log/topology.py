@@ -27,6 +27,7 @@ __all__ = [
     "Topology",
     "VnodeTopology",
     "generation_at",
+    "schema_has",
     "topology_for",
 ]
 
@@ -408,11 +409,7 @@ def topology_for(session: ReadSession, keyspace: str, table: str) -> Topology:
     Raises:
         MetadataError: the cluster has no tables of CDC generations.
     """
-    tables = session.rows(
-        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_schema'",
-        doing="looking at the schema tables",
-    )
-    if ("scylla_keyspaces",) in tables:
+    if schema_has(session, "scylla_keyspaces", "initial_tablets"):
         rows = session.rows(
             "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s",
             (keyspace,),
@@ -429,6 +426,15 @@ def topology_for(session: ReadSession, keyspace: str, table: str) -> Topology:
         f"the cluster has neither system_distributed.{_NEW} nor {_OLD}; check that it is ScyllaDB 4.3 or "
         "later, with CDC"
     )
+
+
+def schema_has(session: ReadSession, table: str, column: str) -> bool:
+    """Return whether *table* of ``system_schema`` has *column*, which not all versions of Scylla have. Blocks."""
+    cql = (
+        "SELECT column_name FROM system_schema.columns "
+        "WHERE keyspace_name = 'system_schema' AND table_name = %s AND column_name = %s"
+    )
+    return bool(session.rows(cql, (table, column), doing="looking at the schema tables"))
 
 
 def _description_tables(session: ReadSession) -> set[str]:

@@ -23,7 +23,10 @@ CLOSED = stream_id(77)
 
 @attrs.define
 class Cluster:
-    """Replaces ``ReadSession``. ``old`` and ``new``: streams by generation; None if the table does not exist."""
+    """Replaces ``ReadSession``. ``old`` and ``new``: streams by generation; None if the table does not exist.
+
+    ``initial_tablets``: by keyspace; None if the schema has no such column.
+    """
 
     old: dict[int, list[bytes]] | None = None
     new: dict[int, list[bytes]] | None = None
@@ -32,14 +35,21 @@ class Cluster:
     rewritten: bool = False
     asked: list[str] = attrs.Factory(list)
 
+    def columns(self) -> list[tuple[str, str]]:
+        """Return some columns of ``system_schema``. Scylla 5.1 to 5.4 have the table without ``initial_tablets``."""
+        of_tablets = [] if self.initial_tablets is None else [("scylla_keyspaces", "initial_tablets")]
+        return [("scylla_keyspaces", "storage_type"), *of_tablets]
+
     def rows(self, cql: str, values: Iterable[Any] = (), *, doing: str, **_: Any) -> list[tuple[Any, ...]]:
         self.asked.append(cql)
         given = tuple(values)
         if "keyspace_name = 'system_schema'" in cql:
-            return [("tables",)] + ([("scylla_keyspaces",)] if self.initial_tablets is not None else [])
+            return [given] if given in self.columns() else []
         if "keyspace_name = 'system_distributed'" in cql:
             return [(OLD,)] * (self.old is not None) + [(NEW,), (V2,)] * (self.new is not None)
         if "scylla_keyspaces" in cql:
+            if ("scylla_keyspaces", "initial_tablets") not in self.columns():
+                raise driver.translate(InvalidRequest("Unrecognized name initial_tablets"), doing)
             known = self.initial_tablets or {}
             return [(known[given[0]],)] if given[0] in known else []
         if "cdc_local" in cql:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+from cassandra import InvalidRequest
 from fakelog import NOW_US, SECOND, FakeLog, pack_options
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from rscylla.cdc.log.table import (
     read_base_table,
     read_table,
 )
-from rscylla.errors import MetadataError
+from rscylla.errors import MetadataError, QueryFailed
 from rscylla.types import Type
 
 
@@ -58,12 +59,39 @@ def test_a_table_is_looked_up_without_reading_its_whole_keyspace(log: FakeLog) -
     assert "table_name IN" in asked
 
 
-BESIDE = ("views", "indexes", "scylla_tables")
+BESIDE = ("views", "indexes", "system_schema")
 
 
 def asked_of(log: FakeLog, since: int) -> list[str]:
-    """Return the tables of the schema that were read after *since* queries."""
-    return [cql.split(" FROM system_schema.")[1].split()[0] for cql in log.metadata[since:]]
+    """Return the tables of the schema that were read after *since* queries; its own name for its own columns."""
+    asked = log.metadata[since:]
+    return [
+        "system_schema" if "'system_schema'" in cql else cql.split(" FROM system_schema.")[1].split()[0]
+        for cql in asked
+    ]
+
+
+@pytest.mark.parametrize("has_option", [False, True])
+def test_the_tablet_options_of_a_table_are_read_where_the_schema_has_them(log: FakeLog, has_option: bool) -> None:
+    answer = log.rows
+
+    def rows(cql: str, values: Any = (), **more: Any) -> Any:
+        if "'system_schema'" in cql:
+            return [("tablets",)] if has_option and tuple(values) == ("scylla_tables", "tablets") else []
+        if "FROM system_schema.scylla_tables" in cql:
+            assert has_option, "a version that lacks the column refuses the query"
+            return [({"min_tablet_count": "8"},)]
+        return answer(cql, values, **more)
+
+    without = read_table(log, "ks", "t")  # type: ignore[arg-type]
+    log.rows = rows  # type: ignore[method-assign, assignment]
+    assert (read_table(log, "ks", "t").digest == without.digest) is not has_option  # type: ignore[arg-type]
+
+
+def test_a_failure_to_read_the_tablet_options_is_no_table_without_them(log: FakeLog) -> None:
+    log.on_rows = lambda cql: InvalidRequest("no") if "'system_schema'" in cql else None
+    with pytest.raises(QueryFailed, match=r"looking at the schema tables: .*no"):
+        read_table(log, "ks", "t")  # type: ignore[arg-type]
 
 
 def test_what_only_a_statement_on_the_table_changes_is_read_again_after_one(log: FakeLog) -> None:
