@@ -14,7 +14,7 @@ from cursorstore import BufferedCursorStore, MemoryCursorStore
 from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.event import cursor_key
 from rscylla.options import StreamOption
-from rscylla.reflex.patterns.ledger import Ledger
+from rscylla.reflex.patterns.lanes.ledger import Ledger
 
 
 def main() -> None:

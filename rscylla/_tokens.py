@@ -1,4 +1,4 @@
-"""The token ring: its bounds, its ranges, and the slices of processes that read one table together.
+"""The token ring: its bounds, its ranges, the slices of processes that read one table together, and stream ids.
 
 The key of a change alone says which slice it is of, so a key always has the same slice, whatever happens to nodes,
 generations, and tablets.
@@ -15,7 +15,20 @@ import attrs
 
 from .errors import ConfigError
 
-__all__ = ["FAST", "LAST", "LEAST", "MOST", "SNAPSHOT", "Slice", "TokenRange", "slice_at", "slice_named", "slices_text"]
+__all__ = [
+    "FAST",
+    "LAST",
+    "LEAST",
+    "MOST",
+    "SNAPSHOT",
+    "Slice",
+    "TokenRange",
+    "slice_at",
+    "slice_named",
+    "slices_text",
+    "token_of",
+    "vnode_of",
+]
 
 LEAST, LAST = -(2**63), 2**63 - 1
 """The ends of the ring. No key has the least token, and no stream of a log the last."""
@@ -173,3 +186,20 @@ def slices_text(indexes: Collection[int]) -> str:
             runs.append([index])
     spans = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
     return f"slice{'s' if len(indexes) > 1 else ''} {', '.join(spans)}"
+
+
+# A stream id, big-endian: 8 bytes signed token; then an unsigned 64-bit value of which bits 0-3 are the version, bits
+# 4-25 the index of the vnode, the rest random. Source: Scylla ``cdc/generation.cc``.
+
+
+def token_of(stream_id: bytes) -> int:
+    """Return the token of a stream, a signed 64-bit integer."""
+    return int.from_bytes(stream_id[:8], "big", signed=True)
+
+
+def vnode_of(stream_id: bytes) -> int | None:
+    """Return the rank of the vnode that owns the stream, or None for ids made before they carried one."""
+    low = int.from_bytes(stream_id[8:], "big")
+    if low & 0xF != 1:
+        return None
+    return (low >> 4) & 0x3FFFFF

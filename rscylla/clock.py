@@ -9,11 +9,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol, runtime_checkable
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeVar, runtime_checkable
 
 from .errors import Stopped
 
-__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock", "check_fence", "fenced", "monotonic_of", "wall_ns_of"]
+__all__ = [
+    "LOOK_S",
+    "Clock",
+    "InnerStop",
+    "Stop",
+    "SystemClock",
+    "bounded",
+    "check_fence",
+    "fenced",
+    "monotonic_of",
+    "wall_ns_of",
+]
+
+T = TypeVar("T")
 
 LOOK_S = 0.5
 """How often a wait of the main thread looks for signals.
@@ -165,6 +179,44 @@ def check_fence() -> None:
     stop = _fence.get()
     if stop is not None and stop.is_over():
         raise Stopped("the lease is over")
+
+
+def bounded(call: Callable[[], T], *, seconds: float | None = None, stop: Stop | None = None) -> T:
+    """Return what *call* returns, which runs in a thread of its own; it goes on there if it is left behind.
+
+    For calls of other libraries, which may not return.
+
+    Raises:
+        Stopped: *stop* was set first.
+        TimeoutError: *seconds* were over first.
+        BaseException: what *call* raises.
+    """
+    answers: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put((call(),))
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            answers.put(error)
+
+    if stop is not None:
+        stop.check()
+    threading.Thread(target=work, name="rscylla-call", daemon=True).start()
+    forget = None if stop is None else stop.on_set(lambda: answers.put(None))
+    try:
+        found = answers.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    finally:
+        if forget is not None:
+            forget()
+    if isinstance(found, tuple):
+        return found[0]
+    if found is None:
+        assert stop is not None
+        stop.check()
+    assert isinstance(found, BaseException)
+    raise found
 
 
 @runtime_checkable

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
 
-from rscylla._groups import GroupMember, GroupView
 from rscylla._tokens import FAST, SNAPSHOT, slice_named
-from rscylla.abc import CursorStore
+from rscylla.abc import CursorStore, GroupMember, GroupView
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, RscyllaError
 

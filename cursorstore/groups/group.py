@@ -23,9 +23,8 @@ from itertools import groupby
 
 import attrs
 
-from rscylla._groups import NOBODY, GroupSlice, GroupView
 from rscylla._tokens import FAST, Slice, slice_named
-from rscylla.abc import Fence
+from rscylla.abc import NOBODY, Fence, GroupSlice, GroupView
 from rscylla.clock import Clock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import attrs
 
-from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
+from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.clock import Clock, SystemClock
 
 from ..leases.term import DEFAULT_TTL

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import attrs
 
-from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
+from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.errors import ConfigError
 
 from ..cursors.codec import moment

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from rscylla._tokens import Slice
+from rscylla.abc import NOBODY, GroupMember, GroupSlice, GroupView
 
 from ..cursors.codec import moment
 from ..table import StoreTable, TableKind, values_of

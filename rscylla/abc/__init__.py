@@ -5,7 +5,6 @@ Each method documents when and from which threads it is called, what it returns 
 
 from __future__ import annotations
 
-from .._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from ..event import ChangeLike
 from ._batches import BatchProgress
 from ._consumers import (
@@ -35,6 +34,7 @@ from ._cursors import (
     unsaved_s,
 )
 from ._deadletters import DeadLetterAdmin, DeadLetters
+from ._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from ._leases import Fence, Fencing, Lease, Membership
 from ._publishing import JointPublisher, Message, Participant, PublishDone, Publisher
 from ._streams import (

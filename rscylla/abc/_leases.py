@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
 
-from .._groups import GroupView
 from ..clock import Stop
+from ._groups import GroupView
 
 __all__ = ["Fence", "Fencing", "Lease", "Membership"]
 

@@ -22,7 +22,7 @@ from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
 from .._retry import retry
-from .._streamid import token_of
+from .._tokens import token_of
 from ..clock import Stop, check_fence
 from ..errors import ConfigError, Stopped
 from .connections import REQUEST_TIMEOUT_S

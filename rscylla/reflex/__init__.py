@@ -6,7 +6,6 @@ from .context import Run
 from .deferred import Collecting
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
-from .first import take_along
 from .inflight import LOOK_AGAIN_S, Entry, InFlight, positive
 from .patterns import (
     Ack,
@@ -29,7 +28,7 @@ from .patterns import (
 )
 from .patterns.breaker import CircuitBreaker
 from .patterns.letters.parked import Parked
-from .slices import Sliceable, slice_name, slice_of, slice_specs
+from .slices import Sliceable, slice_name, slice_of, slice_specs, take_along
 from .spec import RunOptions, Spec, checked_specs, flat_specs
 from .telemetry.batch_metrics import BatchMetrics, BatchSeries, batch_metrics_for
 from .telemetry.logs import JsonFormatter, LaneFilter, log_context, whole_of

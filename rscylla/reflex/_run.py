@@ -32,7 +32,7 @@ from .consumer import check_threads_can_drive
 from .context import Failure, Run
 from .failures import ending
 from .fate import NO_FATE
-from .first import first_cursor
+from .slices import first_cursor
 from .spec import Spec
 from .telemetry.logs import log_context
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from .._groups import GroupView
+from ..abc import GroupView
 
 __all__ = ["Check", "Facts", "GroupFacts", "LaneFacts", "Limits", "alive", "report", "rounded"]
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
-from .._groups import NOBODY
 from .._retry import Backoff, may_help, retry
-from ..abc import Membership
+from ..abc import NOBODY, Membership
 from ..clock import Clock, InnerStop, Stop
 from ..errors import LeaseLost, RscyllaError, Stopped
 

@@ -1,12 +1,11 @@
 """CQL types: what they are, and their values as bytes, in Python, in JSON, and in Arrow.
 
-    tree        ``Type``, a CQL type as a tree; text: parses it from the text of the schema
+    tree        ``Type``, a CQL type as a tree, and names in CQL text; text: parses it from the text of the schema
     registry    one row per type, and the functions that use the rows; add new types and new uses of values here
     natives     values of types without parts; containers: of types with parts; cells: how these are split
     json        values as JSON; moments: dates and times that Python's calendar lacks
     arrow       columns of values as Arrow; json_arrow: as JSON; they import pyarrow, so nothing else here imports them
     connect     types and values as in Kafka Connect
-    names       names in CQL text
 
 How a value is represented, everywhere in rscylla:
 
@@ -32,11 +31,10 @@ does not distinguish the two, returns null. A non-frozen UDT whose fields are al
 from .cells import collection_cells, sized_cells
 from .connect import Field, Schema, connect_for, twice
 from .json import dumps, dumps_key
-from .names import quote_name
 from .natives import Decoder, Encoder, TooManyDigits
 from .registry import decoder_for, encoder_for, log_list, native, sample_of, with_digits
 from .text import Fields, parse_type
-from .tree import NO_DIGITS, Digits, Type
+from .tree import NO_DIGITS, Digits, Type, quote_name
 
 __all__ = [
     "NO_DIGITS",

@@ -11,8 +11,7 @@ from typing import ClassVar
 import pytest
 
 from cursorstore import GroupRows, abort_reslice, drain_member, find_group, list_groups, reslice_group
-from rscylla._groups import NOBODY, GroupView
-from rscylla.abc import CursorStore, Membership
+from rscylla.abc import NOBODY, CursorStore, GroupView, Membership
 from rscylla.errors import ConfigError, LeaseLost, QueryTimeout
 from rscylla.testing import ManualClock
 

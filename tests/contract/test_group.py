@@ -25,8 +25,7 @@ from cursorstore import (
     reslice_group,
 )
 from cursorstore.groups.rows import GroupRows
-from rscylla._groups import NOBODY, GroupView
-from rscylla.abc import CursorStore, Membership
+from rscylla.abc import NOBODY, CursorStore, GroupView, Membership
 from rscylla.clock import SystemClock
 from rscylla.embedded import EmbeddedScylla, Rule, Statements
 from rscylla.errors import LeaseLost, QueryTimeout

@@ -21,8 +21,8 @@ from cursorstore.cursors import reslice
 from cursorstore.groups import admin as groupadmin
 from cursorstore.groups.group import _Membership
 from cursorstore.leases.term import Term
-from rscylla._groups import GroupView
 from rscylla._tokens import slice_at
+from rscylla.abc import GroupView
 from rscylla.cdc.log.source import Source
 from rscylla.cdc.log.walk import Switch, Walk
 from rscylla.cdc.read import slices

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 from cassandra import InvalidRequest, cqltypes
 
-from rscylla._streamid import token_of
+from rscylla._tokens import token_of
 from rscylla.cdc.log.query import LOG_SUFFIX
 from rscylla.clock import Stop
 from rscylla.driver import session as driver

@@ -14,9 +14,8 @@ import rscylla
 ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
-GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._tokens", "rscylla._letters")
-GROUND += ("rscylla._groups", "rscylla._integers", "rscylla._decoder", "rscylla.abc")
-GROUND += ("rscylla._visible", "rscylla._bounded")
+GROUND += ("rscylla.types", "rscylla._retry", "rscylla._tokens", "rscylla._letters")
+GROUND += ("rscylla._integers", "rscylla._decoder", "rscylla.abc", "rscylla._visible")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -30,17 +29,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._integers": (),
     "rscylla._visible": (),
     "rscylla._timeuuid": ("rscylla.errors",),
-    "rscylla._streamid": ("rscylla.errors",),
     "rscylla._tokens": ("rscylla.errors",),
     "rscylla._decoder": (),
     "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
-    "rscylla._bounded": ("rscylla.clock",),
     "rscylla._letters": ("rscylla.errors", "rscylla.event", "rscylla._integers"),
-    "rscylla._groups": ("rscylla._tokens",),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
-        *("rscylla._letters", "rscylla._groups", "rscylla._tokens"),
+        *("rscylla._letters", "rscylla._tokens"),
     ),
     "rscylla.driver": GROUND,
     "rscylla.cdc.log": (*GROUND, "rscylla.driver"),
@@ -184,7 +180,6 @@ PURE += (
             "containers",
             "json",
             "json_arrow",
-            "names",
             "natives",
             "registry",
             "text",

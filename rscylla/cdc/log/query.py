@@ -9,8 +9,8 @@ from itertools import groupby
 
 import attrs
 
-from ..._streamid import vnode_of
 from ..._timeuuid import min_timeuuid
+from ..._tokens import vnode_of
 from ...errors import ConfigError
 from ...types import quote_name
 from .routing import routing_key_of

@@ -9,7 +9,7 @@ Source: MurmurHash3 x64 128 (public domain); Scylla ``cdc/cdc_partitioner.cc``. 
 
 from __future__ import annotations
 
-from ..._streamid import token_of
+from ..._tokens import token_of
 
 __all__ = ["routing_key_of"]
 

@@ -12,9 +12,8 @@ from typing import Any, Literal, Protocol, Self
 
 import attrs
 
-from ..._streamid import token_of, vnode_of
 from ..._timeuuid import format_time
-from ..._tokens import LAST, LEAST
+from ..._tokens import LAST, LEAST, token_of, vnode_of
 from ...driver import ReadSession
 from ...errors import MetadataError, NoStreams, QueryFailed
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import attrs
 
-from ..._bounded import bounded
+from ...clock import bounded
 from ...errors import ConfigError, PublishFailed, RscyllaError
 
 __all__ = ["ConfluentRegistry", "Registered", "SchemaRegistry", "client_options"]

@@ -34,7 +34,7 @@ import attrs
 import confluent_kafka as kafka
 
 from ... import _timeuuid as tu
-from ..._streamid import vnode_of
+from ..._tokens import vnode_of
 from ...cdc import Stream
 from ...cdc.log import Generation, Source, Topology, resume
 from ...errors import ConfigError, CursorError, InvalidCursor

@@ -24,10 +24,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from cursorstore import CursorCodec, EventCursorCodec, MemoryCursorStore
 
-from ..._bounded import bounded
 from ..._timeuuid import datetime_of
 from ...abc import CursorRecord, Fence, Fencing, Message
-from ...clock import Clock, Stop, SystemClock
+from ...clock import Clock, Stop, SystemClock, bounded
 from ...errors import ConfigError, CursorConflict, LeaseLost, PublishFailed
 from ..producer.transactions import ANSWER_S, TransactionalPublisher
 from .records import last_of, message_of, record_of

@@ -12,8 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from ..._bounded import bounded
-from ...clock import Stop
+from ...clock import Stop, bounded
 from ...debezium import java_pattern, told
 from ...errors import ConfigError, PublishFailed, PublishRejected
 from ..config.properties import Properties, words

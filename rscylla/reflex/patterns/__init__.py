@@ -6,7 +6,7 @@ from .batch import batch
 from .best_effort import best_effort
 from .bootstrap import bootstrap
 from .concurrent import concurrent, partition_of
-from .fast_and_sweep import Lanes, fast_and_sweep, fast_lane_name
+from .lanes.fast_and_sweep import Lanes, fast_and_sweep, fast_lane_name
 from .letters.claims import replay_letters
 from .letters.dead_letter import dead_letter
 from .parallel import parallel

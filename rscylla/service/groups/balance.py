@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import attrs
 
-from ..._groups import NOBODY, GroupMember, GroupView
+from ...abc import NOBODY, GroupMember, GroupView
 
 __all__ = ["Moves", "balance", "shares"]
 

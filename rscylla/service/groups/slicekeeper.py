@@ -11,9 +11,8 @@ from queue import Empty, SimpleQueue
 
 import attrs
 
-from ..._groups import NOBODY, GroupView
 from ..._tokens import Slice, slices_text
-from ...abc import Membership
+from ...abc import NOBODY, GroupView, Membership
 from ...clock import Clock, Stop
 from ...errors import LeaseLost
 from ..lease import LeasedStop, is_unanswered

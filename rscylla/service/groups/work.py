@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 import attrs
 from prometheus_client import Gauge
 
-from ..._groups import GroupView
 from ..._timeuuid import datetime_of
 from ..._tokens import Slice
-from ...abc import fence_name
+from ...abc import GroupView, fence_name
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from ...reflex import Meters, Spec, checked_specs

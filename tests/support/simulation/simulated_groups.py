@@ -34,9 +34,8 @@ import cursorstore.groups.group
 from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership, abort_reslice, reslice_group
 from cursorstore.groups import memory
 from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
-from rscylla._groups import GroupView
 from rscylla._tokens import Slice
-from rscylla.abc import CursorStore
+from rscylla.abc import CursorStore, GroupView
 from rscylla.clock import Stop
 from rscylla.reflex.telemetry.meters import meters_for
 from rscylla.service import lease

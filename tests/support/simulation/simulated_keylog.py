@@ -26,9 +26,8 @@ from turns import Turns
 from cursorstore import ScyllaCursorStore, table
 from cursorstore.cursors import buffered, scylla
 from rscylla import QueryTimeout, RscyllaError, Stopped, StreamLag
-from rscylla._streamid import token_of
 from rscylla._timeuuid import min_timeuuid
-from rscylla._tokens import LAST, LEAST, Slice, slice_at
+from rscylla._tokens import LAST, LEAST, Slice, slice_at, token_of
 from rscylla.abc import flush_cursor
 from rscylla.cdc.log import same as same_room
 from rscylla.cdc.log import source as source_room

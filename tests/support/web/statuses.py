@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cursorstore import MemoryDeadLetters
-from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._letters import DeadLetter
 from rscylla._timeuuid import us_of
+from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.event import SimpleEvent
 from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits
 from rscylla.service.letter_counts import LetterCounts

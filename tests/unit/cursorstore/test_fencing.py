@@ -30,8 +30,7 @@ from cursorstore import (
     ScyllaCursorStore,
 )
 from cursorstore.cursors.table import CursorRow
-from rscylla._groups import NOBODY
-from rscylla.abc import CursorRecord
+from rscylla.abc import NOBODY, CursorRecord
 from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout
 from rscylla.testing import ManualClock
 

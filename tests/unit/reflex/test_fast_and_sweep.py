@@ -40,7 +40,7 @@ from rscylla._timeuuid import datetime_of
 from rscylla.abc import CursorRecord
 from rscylla.options import StreamOptions
 from rscylla.reflex import Lanes, fast_lane_name
-from rscylla.reflex.patterns.ledger import Ledger, Verdict
+from rscylla.reflex.patterns.lanes.ledger import Ledger, Verdict
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rscylla._groups import GroupMember, GroupSlice, GroupView
+from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.reflex.telemetry.meters import meters_for
 from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits, alive
 from rscylla.service.readiness import LOOK_EVERY_S, TELL_EVERY_S, Readiness, ready

@@ -12,7 +12,7 @@ from fakelog import order_of, stream_id
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rscylla._streamid import vnode_of
+from rscylla._tokens import vnode_of
 from rscylla.cdc.log.query import (
     ScanTask,
     StreamGroup,

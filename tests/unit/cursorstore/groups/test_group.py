@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cursorstore import MemoryGroupTable, MemoryMembership, drain_member, reslice_group
 from cursorstore.groups.rows import Move, Standing
-from rscylla._groups import NOBODY, GroupView
+from rscylla.abc import NOBODY, GroupView
 from rscylla.clock import Stop
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError, Stopped
 from rscylla.testing import ManualClock

@@ -19,7 +19,7 @@ from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Backoff, Consumer, Run, Spec, concurrent, run
 from rscylla.reflex.patterns.breaker import CircuitBreaker
-from rscylla.reflex.patterns.fast_and_sweep import _SharedConsumer
+from rscylla.reflex.patterns.lanes.fast_and_sweep import _SharedConsumer
 from rscylla.reflex.telemetry.metrics import ConsumerSeries
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 

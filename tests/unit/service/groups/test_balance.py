@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
+from rscylla.abc import NOBODY, GroupMember, GroupSlice, GroupView
 from rscylla.service.groups.balance import Moves, balance, shares
 
 SEEDS = st.integers(0, 2**32)

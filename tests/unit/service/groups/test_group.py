@@ -23,9 +23,9 @@ from cursorstore import (
     MemoryMembership,
     ScyllaCursorStore,
 )
-from rscylla._groups import GroupView
 from rscylla._timeuuid import datetime_of
 from rscylla._tokens import slices_text
+from rscylla.abc import GroupView
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent

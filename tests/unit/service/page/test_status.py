@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from waiting import eventually
 
 from cursorstore import MemoryDeadLetters
-from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._letters import DeadLetter
 from rscylla._timeuuid import datetime_of
+from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.event import SimpleEvent
 from rscylla.reflex import CircuitBreaker, Consumer, Spec, slice_of
 from rscylla.reflex.telemetry.meters import meters_for

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ...clock import Clock, Stop
-from ...errors import HeadReached
-from ..inflight import LOOK_AGAIN_S
+from ....clock import Clock, Stop
+from ....errors import HeadReached
+from ...inflight import LOOK_AGAIN_S
 
 __all__ = ["Ledger", "Verdict"]
 

@@ -14,8 +14,8 @@ from typing import Any, Unpack
 
 import attrs
 
-from ..._tokens import FAST
-from ...abc import (
+from ...._tokens import FAST
+from ....abc import (
     ChunkClient,
     ChunkConsumer,
     Committing,
@@ -33,14 +33,14 @@ from ...abc import (
     flush_cursor,
     taker_of,
 )
-from ...clock import Clock, Stop, SystemClock
-from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
-from ...event import Event, Progress, cursor_key
-from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
-from ..consumer import check_threads_can_drive
-from ..first import take_along
-from ..spec import RunOptions, Spec
-from ..telemetry.metrics import ConsumerSeries, series_of
+from ....clock import Clock, Stop, SystemClock
+from ....errors import ConfigError, CursorConflict, HeadReached, Stopped
+from ....event import Event, Progress, cursor_key
+from ....options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
+from ...consumer import check_threads_can_drive
+from ...slices import take_along
+from ...spec import RunOptions, Spec
+from ...telemetry.metrics import ConsumerSeries, series_of
 from .ledger import Ledger, Verdict
 
 __all__ = ["Lanes", "fast_and_sweep", "fast_lane_name"]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import attrs
 
-from ._tokens import slices_text
+from .._tokens import slices_text
 
 __all__ = ["NOBODY", "GroupMember", "GroupSlice", "GroupView"]
 
