@@ -6,7 +6,6 @@ from .checks import process_name
 from .cursors.buffered import BufferedCursorStore
 from .cursors.codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .cursors.memory import MemoryCursorStore
-from .cursors.readthrough import ReadThroughCursorStore
 from .cursors.reslice import reslice_cursors
 from .cursors.scylla import ScyllaCursorStore
 from .cursors.table import DEFAULT_TABLE, schema_cql
@@ -37,7 +36,6 @@ __all__ = [
     "MemoryLease",
     "MemoryLeaseTable",
     "MemoryMembership",
-    "ReadThroughCursorStore",
     "ScyllaCursorStore",
     "ScyllaDeadLetters",
     "ScyllaGroupTable",

@@ -15,8 +15,6 @@ from lettercontracts import DeadLettersContract
 from cursorstore import (
     BufferedCursorStore,
     IntCursorCodec,
-    MemoryCursorStore,
-    ReadThroughCursorStore,
     ScyllaCursorStore,
     ScyllaDeadLetters,
     ScyllaGroupTable,
@@ -75,11 +73,6 @@ class CursorsCheckedAlways(OnTheCluster, SharedCursorStoreContract):
 class Buffered(OnTheCluster, SharedCursorStoreContract):
     def open_store(self) -> CursorStore:
         return BufferedCursorStore(self.scylla_store(), interval=FOREVER)
-
-
-class ReadThrough(OnTheCluster, SharedCursorStoreContract):
-    def open_store(self) -> CursorStore:
-        return ReadThroughCursorStore(self.scylla_store(), MemoryCursorStore())
 
 
 class CursorsUnderALease(OnTheCluster, EventCursorStoreContract, CursorAdminContract):

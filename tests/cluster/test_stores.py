@@ -25,10 +25,6 @@ class TestBuffered(suites.Buffered):
     pass
 
 
-class TestReadThrough(suites.ReadThrough):
-    pass
-
-
 class TestCursorsUnderALease(suites.CursorsUnderALease):
     pass
 

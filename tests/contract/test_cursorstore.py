@@ -20,8 +20,6 @@ from hypothesis import strategies as st
 from cursorstore import (
     BufferedCursorStore,
     IntCursorCodec,
-    MemoryCursorStore,
-    ReadThroughCursorStore,
     ScyllaCursorStore,
     schema_cql,
 )
@@ -63,11 +61,6 @@ class TestScyllaThatChecksAlways(OverTcp):
 class TestBuffered(OverTcp):
     def open_store(self) -> CursorStore:
         return BufferedCursorStore(self.scylla_store(), interval=timedelta(hours=1))
-
-
-class TestReadThrough(OverTcp):
-    def open_store(self) -> CursorStore:
-        return ReadThroughCursorStore(self.scylla_store(), MemoryCursorStore())
 
 
 @pytest.fixture

@@ -15,10 +15,8 @@ from cursorstore import (
     DEFAULT_GROUP_TABLE,
     BufferedCursorStore,
     IntCursorCodec,
-    MemoryCursorStore,
     MemoryGroupTable,
     MemoryMembership,
-    ReadThroughCursorStore,
     ScyllaCursorStore,
     ScyllaGroupTable,
     ScyllaMembership,
@@ -26,7 +24,6 @@ from cursorstore import (
 )
 from cursorstore.groups.rows import GroupRows
 from rscylla.abc import NOBODY, CursorStore, GroupView, Membership
-from rscylla.clock import SystemClock
 from rscylla.embedded import EmbeddedScylla, Rule, Statements
 from rscylla.errors import LeaseLost, QueryTimeout
 from rscylla.event import EventID
@@ -152,12 +149,6 @@ class TestCursorsOfAGroup(OverTCP, GroupFencingContract):
             epoch_check=timedelta(hours=1),
             clock=CLOCK,
         )
-
-
-class TestReadThroughCursorsOfAGroup(TestCursorsOfAGroup):
-    def open_numbers(self, member: Membership) -> CursorStore:
-        local = MemoryCursorStore(codec=IntCursorCodec(), clock=SystemClock())
-        return ReadThroughCursorStore(super().open_numbers(member), local)
 
 
 def at(us: int) -> str:

@@ -13,15 +13,12 @@ from leasecontracts import ExpiringLeaseContract
 
 from cursorstore import (
     BufferedCursorStore,
-    MemoryCursorStore,
     MemoryLease,
     MemoryLeaseTable,
-    ReadThroughCursorStore,
     ScyllaCursorStore,
     ScyllaLease,
 )
 from rscylla.abc import CursorStore, Lease
-from rscylla.clock import SystemClock
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 from rscylla.testing.contracts import CursorAdminContract, EventCursorStoreContract
@@ -122,8 +119,3 @@ class TestScyllaUnderALease(UnderALease):
 class TestBufferedUnderALease(UnderALease):
     def open_store(self) -> CursorStore:
         return BufferedCursorStore(self.scylla_store(), interval=timedelta(hours=1))
-
-
-class TestReadThroughUnderALease(UnderALease):
-    def open_store(self) -> CursorStore:
-        return ReadThroughCursorStore(self.scylla_store(), MemoryCursorStore(clock=SystemClock()))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import cursorstore
-from cursorstore import BufferedCursorStore, MemoryCursorStore, ReadThroughCursorStore
+from cursorstore import BufferedCursorStore
 from rscylla.abc import CursorStore
 from rscylla.testing.contracts import SharedCursorStoreContract
 
@@ -55,11 +55,6 @@ class TestSqlite(InSqlite):
 class TestBufferedSqlite(InSqlite):
     def open_store(self) -> CursorStore:
         return BufferedCursorStore(self.sqlite_store(), background=False)
-
-
-class TestReadThroughSqlite(InSqlite):
-    def open_store(self) -> CursorStore:
-        return ReadThroughCursorStore(self.sqlite_store(), MemoryCursorStore())
 
 
 def test_it_takes_public_names_only() -> None:

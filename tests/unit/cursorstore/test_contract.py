@@ -11,7 +11,6 @@ from cursorstore import (
     BufferedCursorStore,
     IntCursorCodec,
     MemoryCursorStore,
-    ReadThroughCursorStore,
     ScyllaCursorStore,
 )
 from rscylla.abc import CursorStore
@@ -34,11 +33,6 @@ class TestMemoryOfInts(CursorAdminContract):
 class TestBufferedMemory(EventCursorStoreContract, CursorAdminContract):
     def open_store(self) -> CursorStore:
         return BufferedCursorStore(MemoryCursorStore(), interval=timedelta(hours=1))
-
-
-class TestReadThroughMemory(EventCursorStoreContract, CursorAdminContract):
-    def open_store(self) -> CursorStore:
-        return ReadThroughCursorStore(MemoryCursorStore(), MemoryCursorStore())
 
 
 class OnFakeScylla(SharedCursorStoreContract):
@@ -72,8 +66,3 @@ class TestBufferedScylla(OnFakeScylla):
 class TestBufferedScyllaWithoutThread(OnFakeScylla):
     def open_store(self) -> CursorStore:
         return BufferedCursorStore(self.scylla_store(), interval=timedelta(hours=1), background=False)
-
-
-class TestReadThroughScylla(OnFakeScylla):
-    def open_store(self) -> CursorStore:
-        return ReadThroughCursorStore(self.scylla_store(), MemoryCursorStore())

@@ -21,12 +21,10 @@ from hypothesis import strategies as st
 from cursorstore import (
     BufferedCursorStore,
     IntCursorCodec,
-    MemoryCursorStore,
     MemoryGroupTable,
     MemoryLease,
     MemoryLeaseTable,
     MemoryMembership,
-    ReadThroughCursorStore,
     ScyllaCursorStore,
 )
 from cursorstore.cursors.table import CursorRow
@@ -569,14 +567,6 @@ def test_returning_holder_gets_no_error_for_cursors_from_before_it_lost_the_leas
     buffered.set_cursor("c", "7")
     buffered.flush()
     assert world.cursor == "7"
-
-
-def test_cursor_is_copied_from_an_older_store_under_a_lease(world: World) -> None:
-    lease, primary = world.process()
-    store = ReadThroughCursorStore(primary, MemoryCursorStore(codec=CODEC, cursors={"c": "8"}))
-    world.acquire(lease)
-    assert store.get_cursor("c") == "8"
-    assert world.cursor == "8"
 
 
 @given(st.data())

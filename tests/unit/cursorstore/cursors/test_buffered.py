@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore, ReadThroughCursorStore
+from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore
 from rscylla.abc import EventSaver, flush_cursor, last_event_of
 from rscylla.clock import Stop
 from rscylla.errors import (
@@ -125,10 +125,8 @@ def test_only_the_last_cursor_of_each_consumer_is_written(inner: Inner) -> None:
     assert inner.flushed == 2
 
 
-@pytest.mark.parametrize("wrap", [lambda store: store, lambda store: ReadThroughCursorStore(store, store)])
-def test_one_consumer_is_flushed_without_the_others(inner: Inner, wrap: Callable[[Any], Any]) -> None:
-    buffered = by_hand(inner)
-    store = wrap(buffered)
+def test_one_consumer_is_flushed_without_the_others(inner: Inner) -> None:
+    store = by_hand(inner)
     for consumer in ("a", "b"):
         store.get_cursor(consumer)
         store.set_cursor(consumer, "1")
@@ -136,7 +134,7 @@ def test_one_consumer_is_flushed_without_the_others(inner: Inner, wrap: Callable
     flush_cursor(store, "a")
     assert inner.writes == [("a", "1")]
     assert inner.flushed == 1
-    assert shown(buffered, "b") == "1"
+    assert shown(store, "b") == "1"
     with pytest.raises(LeaseLost):
         flush_cursor(store, "b")
     flush_cursor(store, "b")  # the refused cursor was dropped
@@ -165,7 +163,7 @@ def test_a_consumer_that_writes_for_all_gets_no_error_of_another(inner: Inner, c
         store.set_cursor("b", "2")
 
 
-@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore, ReadThroughCursorStore])
+@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore])
 def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner, kind: Any) -> None:
     class Own(kind):
         flushes = 0
@@ -173,7 +171,7 @@ def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner, kind: A
         def flush(self) -> None:
             self.flushes += 1
 
-    store: Any = Own(*[inner] * {MemoryCursorStore: 0, BufferedCursorStore: 1}.get(kind, 2))
+    store: Any = Own(*[inner] * (kind is BufferedCursorStore))
     flush_cursor(store, "a")
     assert store.flushes == 1
     store.close()
@@ -633,62 +631,6 @@ def test_no_accepted_cursor_is_ever_lost(steps: list[tuple[str, str]], data: st.
     assert [int(inner.get_cursor(name) or 0) for name in "ab"] == list(accepted.values())
 
 
-# Read-through
-
-
-def test_cursor_of_the_old_store_is_copied_and_flushed(inner: Inner) -> None:
-    old = MemoryCursorStore(codec=INTS, cursors={"a": "5"})
-    buffered = by_hand(inner)
-    store = ReadThroughCursorStore(buffered, old)
-    assert store.get_cursor("a") == "5"
-    assert inner.writes == [("a", "5")]
-    assert inner.flushed == 1
-    store.set_cursor("a", "6")
-    store.flush()
-    assert (inner.get_cursor("a"), old.get_cursor("a")) == ("6", "5")
-    assert store.get_cursor("a") == "6"
-
-
-def test_set_without_a_read_is_not_lower_than_the_old_store(inner: Inner) -> None:
-    store = ReadThroughCursorStore(inner, MemoryCursorStore(codec=INTS, cursors={"a": "5"}))
-    with pytest.raises(CursorRegression):
-        store.set_cursor("a", "4")
-    assert inner.get_cursor("a") == "5"
-
-
-def test_reset_to_the_beginning_does_not_bring_the_old_cursor_back(inner: Inner) -> None:
-    store = ReadThroughCursorStore(inner, MemoryCursorStore(codec=INTS, cursors={"a": "5"}))
-    store.reset_cursor("a", "", reason="from the start")
-    assert store.get_cursor("a") == ""
-
-
-def test_both_stores_are_listed_and_the_new_one_counts(inner: Inner) -> None:
-    store = ReadThroughCursorStore(inner, MemoryCursorStore(codec=INTS, cursors={"a": "5", "b": "6"}))
-    inner.set_cursor("a", "7")
-    inner.set_cursor("c", "8")
-    assert [(r.consumer, r.cursor) for r in store.list_cursors()] == [("a", "7"), ("b", "6"), ("c", "8")]
-    assert [r.cursor for c in "abcd" if (r := store.find_cursor(c))] == ["7", "6", "8"]
-
-
-def test_both_stores_are_closed_although_one_fails(inner: Inner) -> None:
-    buffered = by_hand(inner)
-    old = Inner()
-    store = ReadThroughCursorStore(buffered, old)
-    buffered.set_cursor("a", "1")
-    inner.failing["a"] = QueryTimeout("slow")
-    with pytest.raises(QueryTimeout):
-        store.close()
-    assert (inner.closed, old.closed) == (1, 1)
-
-
-def test_read_through_of_bare_stores_copies_too() -> None:
-    old, new = Bare(), Bare()
-    old.set_cursor("a", "5")
-    assert ReadThroughCursorStore(new, old).get_cursor("a") == "5"
-    assert new.cursors == {"a": "5"}
-    assert ReadThroughCursorStore(new, old).get_cursor("b") == ""
-
-
 # Memory
 
 
@@ -721,11 +663,9 @@ class Counted(Event):
         return self._id.key
 
 
-@pytest.mark.parametrize("inner", ["plain", "read through"])
-def test_only_the_ids_that_are_written_are_rendered(inner: str) -> None:
+def test_only_the_ids_that_are_written_are_rendered() -> None:
     written = MemoryCursorStore()
-    kept = written if inner == "plain" else ReadThroughCursorStore(written, MemoryCursorStore())
-    store = BufferedCursorStore(kept, interval=timedelta(hours=1))
+    store = BufferedCursorStore(written, interval=timedelta(hours=1))
     events = [Counted(seq) for seq in range(100)]
     save = EventSaver(store, "billing")
     for event in events:
@@ -845,13 +785,13 @@ def test_only_the_last_run_of_a_consumer_leaves_events() -> None:
     store.close()
 
 
-@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore, ReadThroughCursorStore])
+@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore])
 def test_nothing_is_left_for_a_store_that_does_more_with_each_cursor(kind: Any) -> None:
     class Mine(kind):
         def set_cursor(self, consumer: str, cursor: str) -> None:
             super().set_cursor(consumer, cursor)
 
-    store: Any = Mine(*[MemoryCursorStore()] * {MemoryCursorStore: 0, BufferedCursorStore: 1}.get(kind, 2))
+    store: Any = Mine(*[MemoryCursorStore()] * (kind is BufferedCursorStore))
     store.set_cursor("a", Counted(1).id)
     assert not last_event_of(store, "a").is_open
     store.close()
@@ -911,7 +851,6 @@ class World:
         self.store = {
             "memory": MemoryCursorStore(),
             "buffered": self.buffered,
-            "read through": ReadThroughCursorStore(self.buffered, MemoryCursorStore(cursors={"a": Counted(3).id})),
         }[kind]
         self.saver, self.highest = EventSaver(self.store, "a"), (0, b"")
         as_text = lambda event: self.store.set_cursor("a", event.id)  # noqa: E731
@@ -972,7 +911,7 @@ class Faulty(MemoryCursorStore):
         super().set_cursor(consumer, cursor)
 
 
-@pytest.mark.parametrize("kind", ["memory", "buffered", "read through"])
+@pytest.mark.parametrize("kind", ["memory", "buffered"])
 @given(
     steps=st.lists(
         st.tuples(
