@@ -33,7 +33,8 @@ from .spec import RunOptions, Spec, checked_specs, flat_specs
 from .telemetry.batch_metrics import BatchMetrics, BatchSeries, batch_metrics_for
 from .telemetry.logs import JsonFormatter, LaneFilter, log_context, whole_of
 from .telemetry.meters import Meters, meters_for
-from .telemetry.metrics import ConsumerSeries, Consuming, Metrics, metrics_for
+from .telemetry.metrics import Metrics, metrics_for
+from .telemetry.series import ConsumerSeries, Consuming
 from .telemetry.tracing import traced
 from .wrapper import Wrapper
 

@@ -15,7 +15,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigError, FilterError, is_expected, is_resumable
 from ..event import Event
 from .filters import EventFilter
-from .telemetry.metrics import metrics_for, outcome_of
+from .telemetry.metrics import metrics_for
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
@@ -127,25 +127,11 @@ class Consumer:
         return self._takes_all
 
     def _consume(self, event: Event, run: Run) -> None:
-        series = self.series
-        arrival = series.arrived(event)
-        try:
+        with self.series.consuming(event) as consuming:
             if not self._takes_all and not self._wants(event):
-                outcome: str | None = "skipped"
-            elif self._recover is None:
-                self._fn(event, run)
-                outcome = self._outcome
+                consuming.outcome = "skipped"
             else:
-                outcome = self._call(event, run)
-        except BaseException as error:
-            series.ended(arrival, outcome_of(error))
-            raise
-        if outcome == "consumed":
-            series.consumed(arrival)
-        elif outcome is None:
-            series.consumed(arrival, 0)
-        else:
-            series.ended(arrival, outcome)
+                consuming.outcome = self._call(event, run)
 
     def _wants(self, event: Event) -> bool:
         if self._types and int(event.type) not in self._types:
@@ -167,7 +153,9 @@ class Consumer:
         """Call the function, and ``recover`` if it fails; return the outcome."""
         try:
             self._fn(event, run)
-        except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
+        except Exception as error:
+            if self._recover is None:
+                raise
             self._recovered(event, error)
             return "recovered"
         return self._outcome

@@ -14,7 +14,7 @@ from ..event import Event
 from .fate import NO_FATE
 from .spec import Spec
 from .telemetry.logs import log_context
-from .telemetry.metrics import ConsumerSeries
+from .telemetry.series import ConsumerSeries
 
 __all__ = ["Failure", "Run"]
 

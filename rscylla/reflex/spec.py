@@ -16,7 +16,8 @@ from ..errors import ConfigError
 from ..options import StreamOption, StreamOptions, resolve
 from .consumer import check_threads_can_drive
 from .fate import NO_FATE
-from .telemetry.metrics import ConsumerSeries, series_of
+from .telemetry.metrics import series_of
+from .telemetry.series import ConsumerSeries
 
 __all__ = ["RunOptions", "Spec", "checked_specs", "flat_specs"]
 

@@ -8,7 +8,7 @@ from ..abc import ChunkConsumer, Committing, Consumer, Resetter, Run, RunAware, 
 from ..errors import ConfigError
 from ..event import Event
 from .consumer import check_threads_can_drive
-from .telemetry.metrics import ConsumerSeries
+from .telemetry.series import ConsumerSeries
 
 __all__ = ["Wrapper"]
 

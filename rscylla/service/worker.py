@@ -73,7 +73,7 @@ class Worker:
         """The current state of the lane."""
         if self._at_rest is not None:
             return self._at_rest
-        if self.spec.series.streaming():
+        if self.spec.series.is_open:
             return "streaming"
         return "restarting" if self._retrying else "starting"
 

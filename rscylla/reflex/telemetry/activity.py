@@ -20,7 +20,7 @@ A plain tuple, because one is made for each event.
 
 
 class Activity:
-    """Each thread reports its own work: ``begin`` and ``end`` around an event, ``waiting`` in between.
+    """Each thread reports its own work: ``working`` around an event, ``waiting`` inside of it.
 
     Any thread may read. No lock is needed, because a thread writes only its own entry.
     """
@@ -29,22 +29,14 @@ class Activity:
         self.threads: dict[int, Work] = {}
         """By thread, what it works on; for a loop over events, which sets and deletes its own entry."""
 
-    def begin(self, clock: Clock, event: Event) -> None:
-        """Report that this thread starts to work on *event*."""
-        self.threads[get_ident()] = clock, event, clock.monotonic(), ""
-
-    def end(self) -> None:
-        """Report that this thread is done with its event, with or without success."""
-        self.threads.pop(get_ident(), None)
-
     @contextmanager
     def working(self, clock: Clock, event: Event) -> Iterator[None]:
         """Report that this thread works on *event* in the block."""
-        self.begin(clock, event)
+        self.threads[get_ident()] = clock, event, clock.monotonic(), ""
         try:
             yield
         finally:
-            self.end()
+            self.threads.pop(get_ident(), None)
 
     @contextmanager
     def waiting(self, why: str) -> Iterator[None]:
@@ -53,14 +45,10 @@ class Activity:
         self.threads[get_ident()] = clock, event, None, why
         yield
         # Not in a finally: an error ends the work on the event.
-        if clock is None or event is None:
-            self.end()
+        if clock is None:
+            self.threads.pop(get_ident(), None)
         else:
-            self.begin(clock, event)
-
-    def clear(self) -> None:
-        """Forget all threads."""
-        self.threads.clear()
+            self.threads[get_ident()] = clock, event, clock.monotonic(), ""
 
     def longest(self) -> tuple[float, Event | None]:
         """Return the longest time, in seconds, that a thread has worked on its event, and the event; else (0, None)."""

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
 from ..._timeuuid import format_time
 from ...abc import BatchProgress
 from ...clock import Clock, SystemClock
-from .metrics import Histogram
+from .collector import Histogram, PerRegistry, Row, SeriesCollector
 
 __all__ = ["BatchMetrics", "BatchSeries", "batch_metrics_for"]
 
@@ -145,41 +142,7 @@ def _rate(batch: BatchProgress) -> float | None:
     return batch.rows / batch.seconds if batch.rows is not None and batch.seconds else None
 
 
-class BatchMetrics(Collector):
-    """The collector of all queries on one registry. Use ``batch_metrics_for`` to get it."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._series: dict[str, BatchSeries] = {}
-        self._lock = threading.Lock()
-
-    def query(self, name: str) -> BatchSeries:
-        """Return the series of query *name*, created on first use."""
-        with self._lock:
-            known = self._series.get(name)
-            if known is None:
-                known = self._series[name] = BatchSeries(name, self._clock)
-            return known
-
-    def __call__(self, batch: BatchProgress) -> None:
-        """Count a batch: ``windows(..., on_done=batch_metrics_for())``."""
-        self.query(batch.query).done(batch)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the families without samples, so that a registry notices names that are taken."""
-        return _families([])
-
-    def collect(self) -> Iterable[Metric]:
-        """Return all families as they are now."""
-        with self._lock:
-            series = list(self._series.values())
-        return _families(series)
-
-
-_Value = Callable[[BatchSeries], float | None]
-
-
-def _of(value: Callable[[BatchProgress], float | None]) -> _Value:
+def _of(value: Callable[[BatchProgress], float | None]) -> Callable[[BatchSeries], float | None]:
     return lambda series: series.of_last(value)
 
 
@@ -187,7 +150,7 @@ def _generation_s(batch: BatchProgress) -> float | None:
     return None if batch.generation_us is None else batch.generation_us / 1e6
 
 
-_GAUGES: tuple[tuple[str, str, _Value], ...] = (
+_GAUGES: tuple[Row[BatchSeries], ...] = (
     ("rscylla_query_watermark_lag_seconds", "clock minus the time before which all was read", BatchSeries.lag),
     ("rscylla_query_behind_seconds", "complete part of the log that was not read", _of(lambda b: b.behind_s)),
     ("rscylla_query_windows_behind", "complete windows that were not read", _of(lambda b: b.windows_behind)),
@@ -209,43 +172,44 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ),
 )
 
-_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
+_COUNTERS: tuple[Row[BatchSeries], ...] = (
     ("rscylla_query_batches", "batches that were done", lambda s: s.batches),
     ("rscylla_query_rows", "rows of these batches", lambda s: s.rows),
     ("rscylla_query_restarts", "how often the query was started again in this process", lambda s: s.restarts),
     ("rscylla_query_errors", "how often the query ended with an error", lambda s: s.errors),
 )
 
-
-def _families(series: list[BatchSeries]) -> list[Metric]:
-    families: list[Metric] = []
-    for kind, table in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-        for name, text, value_of in table:
-            family = kind(name, text, labels=("query",))
-            for one in series:
-                value = value_of(one)
-                if value is not None:
-                    family.add_metric([one.name], value)
-            families.append(family)
-    seconds = HistogramMetricFamily("rscylla_query_batch_seconds", "how long batches took", labels=("query",))
-    for one in series:
-        buckets, total = one.seconds.samples()
-        seconds.add_metric([one.name], buckets, total)
-    families.append(seconds)
-    return families
+_HISTOGRAMS: tuple[Row[BatchSeries], ...] = (
+    ("rscylla_query_batch_seconds", "how long batches took", lambda s: s.seconds.samples()),
+)
 
 
-_collectors: weakref.WeakKeyDictionary[CollectorRegistry, BatchMetrics] = weakref.WeakKeyDictionary()
-_collectors_lock = threading.Lock()
+class BatchMetrics(SeriesCollector[BatchSeries]):
+    """The collector of all queries on one registry. Use ``batch_metrics_for`` to get it."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        tables = {"gauge": _GAUGES, "counter": _COUNTERS, "histogram": _HISTOGRAMS}
+        super().__init__("query", lambda name: BatchSeries(name, clock), tables)
+
+    def query(self, name: str) -> BatchSeries:
+        """Return the series of query *name*, created on first use."""
+        return self.of(name)
+
+    def __call__(self, batch: BatchProgress) -> None:
+        """Count a batch: ``windows(..., on_done=batch_metrics_for())``."""
+        self.query(batch.query).done(batch)
+
+
+def _registered(registry: CollectorRegistry) -> BatchMetrics:
+    metrics = BatchMetrics()
+    registry.register(metrics)
+    return metrics
+
+
+_METRICS = PerRegistry(_registered)
 
 
 def batch_metrics_for(registry: CollectorRegistry | None = None) -> BatchMetrics:
     """Return the collector of queries on *registry*, or on the default one; the first call registers it."""
-    registry = registry if registry is not None else REGISTRY
-    with _collectors_lock:
-        metrics = _collectors.get(registry)
-        if metrics is None:
-            metrics = BatchMetrics()
-            registry.register(metrics)
-            _collectors[registry] = metrics
-        return metrics
+    return _METRICS.of(registry)

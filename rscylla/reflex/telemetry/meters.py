@@ -7,7 +7,9 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Literal
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from .collector import PerRegistry
 
 __all__ = ["BREAKER_STATES", "BreakerState", "Meters", "meters_for"]
 
@@ -22,6 +24,7 @@ class Meters:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = weakref.ref(registry)
+        self._lock = threading.Lock()
         self._ready: Gauge | None = None
         self._asked: list[Callable[[], bool]] = []
         lane = ("consumer_name",)
@@ -77,7 +80,7 @@ class Meters:
 
     def show_ready(self, ask: Callable[[], bool]) -> None:
         """Show 1 while *ask* returns true, and so do those of other services, until ``hide_ready``."""
-        with _lock:
+        with self._lock:
             self._asked = [*self._asked, ask]
             if self._ready is None:  # only where there is a service: without one, 0 would be a false alarm
                 about = "1 while somebody reads all that the services of the process should read"
@@ -86,7 +89,7 @@ class Meters:
 
     def hide_ready(self, ask: Callable[[], bool]) -> None:
         """Ask no more. After the last service, the gauge stays at 0."""
-        with _lock:
+        with self._lock:
             self._asked = [one for one in self._asked if one != ask]
 
     def breakers(self) -> dict[str, BreakerState]:
@@ -99,15 +102,9 @@ class Meters:
         }
 
 
-_meters: weakref.WeakKeyDictionary[CollectorRegistry, Meters] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_METERS = PerRegistry(Meters)
 
 
 def meters_for(registry: CollectorRegistry | None = None) -> Meters:
     """Return the families on *registry*, or on the default one."""
-    registry = registry if registry is not None else REGISTRY
-    with _lock:
-        meters = _meters.get(registry)
-        if meters is None:
-            meters = _meters[registry] = Meters(registry)
-        return meters
+    return _METERS.of(registry)

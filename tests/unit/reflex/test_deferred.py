@@ -23,7 +23,7 @@ from rscylla.options import StreamToHead
 from rscylla.reflex import Ack, Consumer, Run, Spec, ack, batch, best_effort, concurrent, dead_letter, run
 from rscylla.reflex.fate import NO_FATE
 from rscylla.reflex.inflight import InFlight
-from rscylla.reflex.telemetry.metrics import ConsumerSeries
+from rscylla.reflex.telemetry.series import ConsumerSeries
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
 
 NAME = "recording"

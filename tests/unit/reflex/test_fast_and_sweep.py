@@ -37,11 +37,13 @@ from rscylla import (
     run,
 )
 from rscylla._timeuuid import datetime_of
-from rscylla.abc import CursorRecord
-from rscylla.options import StreamOptions
+from rscylla.abc import CursorRecord, EventTuple, StreamStatus, taker_of
+from rscylla.event import Progress
+from rscylla.options import StreamOption, StreamOptions
 from rscylla.reflex import Lanes, fast_lane_name
 from rscylla.reflex.patterns.lanes.ledger import Ledger, Verdict
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
+from rscylla.testing.fakes import FakeStreamClient
 
 
 class Killed(BaseException):
@@ -203,15 +205,61 @@ def lanes_over(*events: SimpleEvent) -> tuple[Lanes, FakeCursorStore]:
 def test_a_sweep_says_how_far_it_is_before_it_waits_for_the_fast_lane() -> None:
     """The wait may be long, and what it has passed by then need not be repeated after a crash."""
     lanes, _ = lanes_over(*(SimpleEvent(f"e{n}") for n in (1, 2, 3)))
-    fast, cursor = lanes.fast.stream("", *lanes.fast.options), lanes.fast.store
+    fast, cursor = taker_of(lanes.fast.stream("", *lanes.fast.options)), lanes.fast.store
     assert cursor.get_cursor(lanes.fast.name) == lanes.sweep.store.get_cursor("billing") == ""
     for event_id in ("e1", "e2"):
-        fast.recv()
+        taken = fast()
+        assert not isinstance(taken, Progress)
+        assert [event.id for event in taken] == [event_id]
         cursor.set_cursor(lanes.fast.name, event_id)
-    sweep = lanes.sweep.stream("", *lanes.sweep.options, stop=NoWait())
-    assert sweep.recv().cursor == "e2"  # type: ignore[union-attr]
+    sweep = taker_of(lanes.sweep.stream("", *lanes.sweep.options, stop=NoWait()))
+    assert sweep().cursor == "e2"
     with pytest.raises(Waiting):
-        sweep.recv()
+        sweep()
+
+
+class AtOnce(FakeStream):
+    """A fake stream that returns all of its events as one chunk."""
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Any:
+        return AtOnceClient(super().__call__(after, *options, stop=stop))
+
+
+@attrs.define
+class AtOnceClient:
+    client: FakeStreamClient
+
+    def take(self) -> EventTuple:
+        events = []
+        try:
+            while isinstance(item := self.client.recv(), Event):
+                events.append(item)
+        except HeadReached:
+            if not events:
+                raise
+        return EventTuple(events)
+
+    def status(self) -> StreamStatus:
+        return self.client.status()
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def test_of_a_chunk_the_ledger_lists_what_the_consumer_got() -> None:
+    """The others of the chunk come again, and a sweep that found them listed would deliver them never."""
+    events = [SimpleEvent(f"e{n}") for n in (1, 2, 3)]
+    stream = AtOnce(events, supports_lag=True, clock=ManualClock())
+    consumer = RecordingConsumer("billing", fail={"e2": ValueError("once")})
+    store = FakeCursorStore(order=cursor_text)
+    lanes = fast_and_sweep(stream, store, consumer, StreamToHead(), order=cursor_text, clock=stream.clock)
+    with pytest.raises(RunError):
+        run(lanes.fast)
+    assert lanes.remembered == 2, "the one that is done, and the one in work"
+    with pytest.raises(HeadReached):
+        run(lanes.fast)
+    assert consumer.seen == ["e1", "e2", "e2", "e3"]
+    assert lanes.remembered == 3
 
 
 def test_a_sweep_that_ends_has_saved_how_far_it_was() -> None:

@@ -19,8 +19,8 @@ from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Backoff, Consumer, Run, Spec, concurrent, run
 from rscylla.reflex.patterns.breaker import CircuitBreaker
-from rscylla.reflex.patterns.lanes.fast_and_sweep import _SharedConsumer
-from rscylla.reflex.telemetry.metrics import ConsumerSeries
+from rscylla.reflex.patterns.lanes.consumers import SharedConsumer
+from rscylla.reflex.telemetry.series import ConsumerSeries
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -371,7 +371,7 @@ def test_a_lane_whose_sweep_is_held_up_by_a_breaker_does_not_seem_to_hang() -> N
             entered_first.set()
             release.wait(60)
 
-    turn = _SharedConsumer(Consumer("billing", hold, registry=CollectorRegistry()))
+    turn = SharedConsumer(Consumer("billing", hold, registry=CollectorRegistry()))
     sweep = threading.Thread(target=turn.consume, args=(EVENTS[0], Run("billing")))
     sweep.start()
     assert entered_first.wait(60)
