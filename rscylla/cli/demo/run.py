@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -125,7 +125,7 @@ class _MortalStore:
 
 
 class Demo:
-    """One demo on a running embedded server. ``run`` blocks; ``snapshot`` and ``stop`` are thread-safe."""
+    """One demo on a running embedded server. ``run`` blocks; ``stop`` is thread-safe."""
 
     def __init__(self, scylla: EmbeddedScyllaProcess, plan: DemoPlan) -> None:
         self._scylla = scylla
@@ -155,8 +155,8 @@ class Demo:
         self._ended_early = True
         self._stop.set()
 
-    def run(self) -> Verdict:
-        """Write, read, crash, and recover until everything is read; return the verdict.
+    def run(self, tell: Callable[[Snapshot], None] = lambda now: None) -> Verdict:
+        """Write, read, crash, and recover until everything is read; return the verdict. Calls *tell* every second.
 
         Raises:
             Stopped: ``stop`` was called.
@@ -172,12 +172,16 @@ class Demo:
             for thread in threads:
                 thread.start()
             deadline = self._clock.monotonic() + self._plan.time_limit_s
-            for thread in threads:
-                thread.join(max(0.0, deadline - self._clock.monotonic()))
-            late = any(thread.is_alive() for thread in threads)
-            self._stop.set()
-            for thread in threads:
-                thread.join(10.0)
+            try:
+                for thread in threads:
+                    while thread.is_alive() and self._clock.monotonic() < deadline:
+                        thread.join(1.0)
+                        tell(self.snapshot())
+                late = any(thread.is_alive() for thread in threads)
+            finally:
+                self._stop.set()
+                for thread in threads:
+                    thread.join(10.0)
         if self._ended_early:
             raise rscylla.Stopped
         if self._failures:
@@ -186,7 +190,6 @@ class Demo:
             raise rscylla.RscyllaError(
                 f"the demo did not end within {self._plan.time_limit_s:g} s; is the machine very busy?"
             )
-        self._phase = "done"
         return self._checker.verdict()
 
     @contextmanager
