@@ -13,7 +13,7 @@ import pytest
 
 from cursorstore import ScyllaCursorStore, ScyllaDeadLetters
 from rscylla.cli.app import run
-from rscylla.cli.shared.standard import escaped, prepare
+from rscylla.cli.shared.standard import prepare
 
 from .conftest import Shop
 
@@ -58,9 +58,8 @@ def commands(shop: Shop) -> dict[str, list[str]]:
         "replicate": ["replicate", shop.orders, f"{shop.keyspace}.copy", "--lag", "0", "--create", *to_head, *host],
         "cursor list": ["cursor", "list", *store, *host],
         "cursor get": ["cursor", "get", "büro", "--history", *store, *host],
-        "cursor schema": ["cursor", "schema", *store],
+        "schema": ["schema", *store],
         "deadletter list": ["deadletter", "list", *store, *host],
-        "deadletter schema": ["deadletter", "schema", *store],
     }
 
 
@@ -112,40 +111,20 @@ def test_a_closed_stream_does_not_become_a_socket(words: Shop) -> None:
     assert (ended.returncode, len(ended.stdout.splitlines())) == (0, len(WORDS))
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_json_can_be_read_whatever_the_encoding_of_the_terminal(words: Shop, encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
+def test_output_is_utf_8_whatever_the_locale_says(words: Shop, encoding: str) -> None:
     ended = shell("", *commands(words)["tail"], "--json", PYTHONIOENCODING=encoding)
     assert ended.returncode == 0
-    events = [json.loads(line) for line in ended.stdout.decode("utf-8").splitlines()]
+    events = [json.loads(line) for line in ended.stdout.decode().splitlines()]
     assert sorted(event["metadata"]["after"]["status"] for event in events) == sorted(WORDS)
 
 
-def test_text_that_an_encoding_lacks_is_escaped(words: Shop) -> None:
-    ended = shell("", *commands(words)["tail"], PYTHONIOENCODING="latin-1")
-    assert ended.returncode == 0
-    text = ended.stdout.decode("latin-1")
-    assert '"é"' in text
-    assert '"\\u65e5\\u672c"' in text
-    assert '"\\ud83d\\ude00"' in text
-
-
-@pytest.mark.parametrize("name", ["cursor get", "demo"])
-def test_no_command_needs_an_encoding(words: Shop, name: str) -> None:
-    ended = shell("", *commands(words)[name], PYTHONIOENCODING="ascii")
-    assert ended.returncode == 0, ended.stderr
-
-
-def test_errors_are_json_in_ascii_too(words: Shop) -> None:
+def test_errors_are_utf_8_whatever_the_locale_says(words: Shop) -> None:
     ended = shell(
         "", "cursor", "get", "日本", "--store", words.keyspace, "--host", words.host, "--json", PYTHONIOENCODING="ascii"
     )
     assert ended.returncode == 5
-    assert "日本" in json.loads(ended.stderr.splitlines()[-1])["message"]
-
-
-@pytest.mark.parametrize("text", ["é", "日本", "\U0001f600x", "\udcff"])
-def test_escapes_are_those_of_json(text: str) -> None:
-    assert json.loads(f'"{escaped(text)}"') == text
+    assert "日本" in json.loads(ended.stderr.decode().splitlines()[-1])["message"]
 
 
 @pytest.mark.parametrize("name", ["help", "cursor list", "topology"])

@@ -20,7 +20,7 @@ import typer
 import rscylla
 from rscylla._visible import message_of
 
-from .standard import expect_json, hide, output_error, say, unwritable
+from .standard import hide, output_error, say, unwritable
 
 __all__ = [
     "Exit",
@@ -101,7 +101,6 @@ def print_error(error: BaseException, *, as_json: bool) -> None:
     text += next((f" ({hint})" for kind, hint in _HINTS if isinstance(cause, kind)), "")
     say(f"error: {text}")
     if as_json:
-        expect_json()
         say(rscylla.to_json({"error": type(cause).__name__, "message": text}))
 
 
@@ -112,8 +111,6 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         quiet_logs()
         as_json = bool(kwargs.get("as_json"))
-        if as_json:
-            expect_json()
         try:
             command(*args, **kwargs)
         except (typer.Exit, typer.Abort):

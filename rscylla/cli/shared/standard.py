@@ -1,4 +1,4 @@
-"""Standard input, output, and error of a command: each may be closed, full, or in an encoding that lacks characters.
+"""Standard input, output, and error of a command, in UTF-8: each may be closed or full.
 
 What is written may have any text in it, of rows, of servers, of errors: control characters, which a terminal would
 obey, are written as their codes.
@@ -6,10 +6,8 @@ obey, are written as their codes.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +18,6 @@ from rscylla._visible import visible
 
 __all__ = [
     "binary_output",
-    "escaped",
-    "expect_json",
     "hide",
     "output_error",
     "prepare",
@@ -31,11 +27,9 @@ __all__ = [
     "write",
 ]
 
-_ESCAPE = "rscylla-escape"
-
 
 def prepare() -> None:
-    """Open closed streams, and make every character writable. Called once, before anything else opens a file.
+    """Open closed streams, and write UTF-8, whatever the locale says. Called once, before anything else opens a file.
 
     A closed standard output is opened for reading only, so that writing to it fails: the caller must learn that there
     is no output. If it stayed closed, the next socket would get its descriptor.
@@ -51,10 +45,10 @@ def prepare() -> None:
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as we live
     if isinstance(sys.stdout, io.TextIOWrapper):
-        encoding, by_line = sys.stdout.encoding, sys.stdout.line_buffering
-        sys.stdout = _Output(sys.stdout.detach(), encoding, _ESCAPE, line_buffering=by_line)
+        by_line = sys.stdout.line_buffering
+        sys.stdout = _Output(sys.stdout.detach(), "utf-8", "backslashreplace", line_buffering=by_line)
     if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr.reconfigure(errors=_ESCAPE)
+        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 class _Output(io.TextIOWrapper):
@@ -77,31 +71,6 @@ class _Output(io.TextIOWrapper):
         except OSError as error:
             self.failure = error
             raise
-
-
-def expect_json() -> None:
-    """Make JSON readable as UTF-8: on a stream with another encoding, escape all characters beyond ASCII."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
-            stream.reconfigure(encoding="ascii", errors=_ESCAPE)
-
-
-def escaped(text: str) -> str:
-    r"""Return *text* with its characters beyond ASCII as JSON escapes.
-
-    >>> escaped("é")
-    '\\u00e9'
-    """
-    return json.dumps(text)[1:-1]
-
-
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return escaped(error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(_ESCAPE, _escape)
 
 
 def write(text: str, *, lines: bool = False) -> None:
@@ -146,7 +115,6 @@ def hide(hiding: Callable[[str], str] = _as_it_is) -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    # Not typer.echo: it writes UTF-8 to an ASCII terminal, and fails on characters that another encoding lacks.
     stream.write(text + "\n")
     stream.flush()
 
