@@ -36,7 +36,7 @@ CURSORS = TableKind(
     options="CLUSTERING ORDER BY (epoch DESC) AND ",
     comment="cursors of rscylla consumers; the highest epoch counts; reset cursors with rscylla, do not edit rows",
     hint="create it with create_schema() or create=True of the store, --create-store of `rscylla tail`, or the "
-    "statement that `rscylla cursor schema` prints",
+    "statement that `rscylla schema cursors` prints",
 )
 
 schema_cql = CURSORS.cql

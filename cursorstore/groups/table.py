@@ -46,8 +46,8 @@ GROUPS = TableKind(
     # a replica that misses a tombstone brings nothing back.
     options="gc_grace_seconds = 86400 AND ",
     comment="groups of rscylla services; members expire by TTL; do not edit rows",
-    hint="create it with create_schema() or create=True of the membership, or the statement that `rscylla group "
-    "schema` prints",
+    hint="create it with create_schema() or create=True of the membership, or the statement that `rscylla schema "
+    "groups` prints",
 )
 
 group_schema_cql = GROUPS.cql

@@ -34,8 +34,8 @@ LEASES = TableKind(
     primary_key="name",
     options="",
     comment="leases of rscylla services; what tells their holders expires by TTL; do not edit rows",
-    hint="create it with create_schema() or create=True of the lease, or the statement that `rscylla cursor schema "
-    "--leases` prints",
+    hint="create it with create_schema() or create=True of the lease, or the statement that `rscylla schema leases` "
+    "prints",
 )
 
 lease_schema_cql = LEASES.cql

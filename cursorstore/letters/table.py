@@ -54,8 +54,8 @@ LETTERS = TableKind(
     primary_key="(consumer, day), event_us, event_id",
     options="CLUSTERING ORDER BY (event_us ASC, event_id ASC) AND ",
     comment="dead letters of rscylla consumers; replay or discard them with rscylla, do not edit rows",
-    hint="create it with create_schema() or create=True of the store, or the statement that `rscylla deadletter "
-    "schema` prints",
+    hint="create it with create_schema() or create=True of the store, or the statement that `rscylla schema "
+    "letters` prints",
 )
 
 letter_schema_cql = LETTERS.cql

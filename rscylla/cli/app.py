@@ -10,7 +10,7 @@ import typer
 
 import rscylla
 
-from . import ctl, cursor, deadletter, doctor, group, kafka, replicate, serve, tail, topology
+from . import ctl, cursor, deadletter, doctor, group, kafka, replicate, schema, serve, tail, topology
 from .demo import demo
 from .shared.failures import Exit, end_with, print_error
 from .shared.standard import say, unwritable, write
@@ -57,6 +57,7 @@ app.add_typer(cursor.app, name="cursor")
 app.add_typer(deadletter.app, name="deadletter")
 app.add_typer(group.app, name="group")
 app.command("replicate")(replicate.replicate)
+app.command("schema")(schema.schema)
 app.command("topology")(topology.topology)
 app.add_typer(kafka.app, name="kafka")
 app.command("doctor")(doctor.doctor)

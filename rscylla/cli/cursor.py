@@ -11,15 +11,7 @@ import typer
 from typer import Argument, Option
 
 import rscylla
-from cursorstore import (
-    DEFAULT_LEASE_TABLE,
-    DEFAULT_TABLE,
-    ScyllaCursorStore,
-    lease_schema_cql,
-    list_leases,
-    reslice_cursors,
-    schema_cql,
-)
+from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, reslice_cursors
 
 from .group import refuse_member
 from .shared.connectors import ConnectorFile, open_cursors, open_session
@@ -27,15 +19,12 @@ from .shared.loading import OperableStore, StoreFactory, load_store
 from .shared.names import naming, parse_table, parse_time
 from .shared.options import Connection, JsonOutput, command, count
 from .shared.output import json_line, listing, moment, show
-from .shared.output import schema as show_schema
 from .shared.standard import write
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Manage the saved cursors of consumers.", no_args_is_help=True, rich_markup_mode=None)
 
-RequiredKeyspace = Annotated[str, Option("--store", metavar="KEYSPACE", help="Keyspace of the table, as stored.")]
-LeaseTable = Annotated[str, Option("--table", metavar="NAME", help="Name of the lease table, as stored.")]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", help="Name of the consumer.")]
 Cursor = Annotated[
     str, Argument(metavar="CURSOR", help="A cursor, 'oldest', or, with --of, a time such as 2026-11-21T10:00:00Z.")
@@ -224,44 +213,6 @@ def reslice(
         [(name, cursor or "oldest") for name, cursor in moved.items()],
         as_json=as_json,
     )
-
-
-@app.command("leases")
-@command
-def leases(
-    store: RequiredKeyspace,
-    table_name: LeaseTable = DEFAULT_LEASE_TABLE,
-    *,
-    connection: Connection,
-    as_json: JsonOutput = False,
-) -> None:
-    """Show the holder of each lease, when it acquired the lease, and when the lease expires unless renewed."""
-    with connection.session() as session:
-        records = list_leases(session, store, table_name)
-    listing(
-        ({**attrs.asdict(r), "expires_in": int(r.expires_in.total_seconds())} for r in records),
-        ("lease", "holder", "since", "expires in", "epoch"),
-        [
-            (r.name, r.owner, moment(r.since), f"{r.expires_in.total_seconds():.0f} s", str(r.epoch))
-            if r.owner
-            else (r.name, "free", "", "", str(r.epoch))
-            for r in records
-        ],
-        as_json=as_json,
-    )
-
-
-@app.command("schema")
-@command
-def schema(
-    store: RequiredKeyspace,
-    table_name: Annotated[str | None, Option("--table", metavar="NAME", help="Name of the table.")] = None,
-    of_leases: Annotated[bool, Option("--leases", help="Print the statement of the lease table.")] = False,
-    as_json: JsonOutput = False,
-) -> None:
-    """Print the statement that creates the cursor table, for an administrator to run. Does not connect."""
-    make, default = (lease_schema_cql, DEFAULT_LEASE_TABLE) if of_leases else (schema_cql, DEFAULT_TABLE)
-    show_schema(make(store, table_name or default), as_json=as_json)
 
 
 def _slices_of(consumer: str, cursors: OperableStore) -> list[str]:

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 import rscylla
-from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
+from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters
 from rscylla.errors import KeyParked, MetadataError
 
 from .shared.failures import Exit
@@ -21,7 +21,6 @@ from .shared.loading import load
 from .shared.names import naming, parse_table
 from .shared.options import Connection, JsonOutput, command
 from .shared.output import json_line, listing, moment, show
-from .shared.output import schema as show_schema
 from .shared.standard import say, write
 
 __all__ = ["app"]
@@ -179,13 +178,6 @@ def discard(
             letters.resolve_letter(letter, "discarded", reason=reason)
             found = {"event_id": letter.event.id, "status": "discarded"}
             show(found, f"discarded  {letter.event.id}", as_json=as_json)
-
-
-@app.command("schema")
-@command
-def schema(store: Keyspace, table: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
-    """Print the statement that creates the letter table, for an administrator to run. Does not connect."""
-    show_schema(letter_schema_cql(store, table), as_json=as_json)
 
 
 # ---------------------------------------------------------------- letters

@@ -20,7 +20,6 @@ from cursorstore import (
     abort_reslice,
     drain_member,
     find_group,
-    group_schema_cql,
     list_groups,
     reslice_group,
 )
@@ -29,7 +28,6 @@ from rscylla.abc import CursorRecord, GroupMember, GroupSlice, GroupView
 from .shared.failures import stopping
 from .shared.options import Connection, JsonOutput, command, count, number
 from .shared.output import json_line, listing, moment, show, table
-from .shared.output import schema as show_schema
 from .shared.standard import say, write
 
 __all__ = ["app", "findings", "refuse_member"]
@@ -169,13 +167,6 @@ def reslice(
         moved = reslice_group(groups, name, new, cursors, reason=reason, timeout=span, watch=tell, stop=stop)
     text = f"group {name} has {new} slices; {len(moved)} cursors were moved"
     show({"group": name, "count": new, "next": 0, "cursors": moved}, text, as_json=as_json)
-
-
-@app.command("schema")
-@command
-def schema(store: Keyspace, table: Table = DEFAULT_GROUP_TABLE, as_json: JsonOutput = False) -> None:
-    """Print the statement that creates the group table, for an administrator to run. Does not connect."""
-    show_schema(group_schema_cql(store, table), as_json=as_json)
 
 
 # ---------------------------------------------------------------- for the other commands

@@ -218,7 +218,7 @@ def test_missing_cursor_table(run: Run, shop: Shop) -> None:
         *("--consumer", "audit", "--store", shop.keyspace),
     )
     assert ran.code == 4
-    assert "--create-store of `rscylla tail`, or the statement that `rscylla cursor schema` prints" in ran.error
+    assert "--create-store of `rscylla tail`, or the statement that `rscylla schema cursors` prints" in ran.error
 
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])

@@ -1,11 +1,11 @@
-"""``rscylla cursor`` on an embedded server: list, get, set, reset, schema."""
+"""``rscylla cursor`` on an embedded server: list, get, set, reset."""
 
 from __future__ import annotations
 
 import pytest
 
 import rscylla
-from cursorstore import ScyllaCursorStore, ScyllaLease, lease_schema_cql, schema_cql
+from cursorstore import ScyllaCursorStore, ScyllaLease
 
 from .conftest import Ran, Run, Shop
 
@@ -152,55 +152,7 @@ def test_reslice_refuses_what_would_lose_or_go_back(cursor: Run, store: ScyllaCu
     assert cursor("reslice", "billing", "--from", "0", "--to", "1").code == 2
 
 
-def test_schema_prints_the_statement_without_connecting(run: Run) -> None:
-    ran = run("cursor", "schema", "--store", "shop", "--table", "places")
-    assert ran.code == 0
-    assert "\n".join(ran.out) == schema_cql("shop", "places") + ";"
-    assert run("cursor", "schema", "--store", "shop", "--json").objects == [{"cql": schema_cql("shop")}]
-
-
-def test_schema_is_what_the_store_needs(run: Run, shop: Shop) -> None:
-    shop.cql("\n".join(run("cursor", "schema", "--store", shop.keyspace, "--table", "places").out).rstrip(";"))
-    store = ScyllaCursorStore(shop.session, shop.keyspace, "places")
-    store.set_cursor("billing", at(1))
-    assert store.get_cursor("billing") == at(1)
-
-
-def test_name_that_cannot_be_one(run: Run) -> None:
-    ran = run("cursor", "schema", "--store", "my-shop")
-    assert ran.code == 2
-    assert "'my-shop' cannot be the name of a keyspace" in ran.error
-
-
 def test_missing_cursor_table(run: Run, shop: Shop) -> None:
     ran = run("cursor", "list", "--store", shop.keyspace, "--host", shop.host)
     assert ran.code == 4
     assert "no cursor table" in ran.error
-
-
-def test_leases_shows_who_holds_them(cursor: Run, shop: Shop) -> None:
-    held = ScyllaLease(shop.session, shop.keyspace, "orders", owner="pod-1", create=True)
-    free = ScyllaLease(shop.session, shop.keyspace, "audit", owner="pod-2")
-    assert held.try_acquire()
-    assert free.try_acquire()
-    free.release()
-    audit, orders = cursor("leases", "--json").objects
-    assert audit == {"name": "audit", "epoch": 1, "owner": "", "since": None, "expires_in": 0}
-    assert (orders["name"], orders["epoch"], orders["owner"]) == ("orders", 1, "pod-1")
-    assert 0 < orders["expires_in"] <= 30
-    heading, audit_line, orders_line = cursor("leases").out
-    assert heading.split() == ["lease", "holder", "since", "expires", "in", "epoch"]
-    assert audit_line.split() == ["audit", "free", "1"]
-    assert orders_line.split()[:2] == ["orders", "pod-1"]
-
-
-def test_leases_without_their_table(cursor: Run) -> None:
-    ran = cursor("leases")
-    assert ran.code == 4
-    assert "cursor schema --leases" in ran.error
-
-
-def test_schema_of_the_leases(run: Run) -> None:
-    assert "\n".join(run("cursor", "schema", "--store", "shop", "--leases").out) == lease_schema_cql("shop") + ";"
-    ran = run("cursor", "schema", "--store", "shop", "--leases", "--table", "mine", "--json")
-    assert ran.objects == [{"cql": lease_schema_cql("shop", "mine")}]

@@ -1,4 +1,4 @@
-"""``rscylla deadletter`` on an embedded server: list, show, replay, discard, schema."""
+"""``rscylla deadletter`` on an embedded server: list, show, replay, discard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import rscylla
-from cursorstore import MemoryCursorStore, ScyllaDeadLetters, letter_schema_cql
+from cursorstore import MemoryCursorStore, ScyllaDeadLetters
 from rscylla.cli.deadletter import _json_of, _lacking
 
 from .conftest import Ran, Run, Shop
@@ -321,11 +321,6 @@ def test_which_letters_must_be_said(deadletter: Run, letters: ScyllaDeadLetters)
         ran = deadletter("discard", "billing", *arguments, "--reason", "x")
         assert (ran.code, "give event ids, or --all" in ran.error) == (2, True)
     assert deadletter("list", "--status", "alive").code == 2
-
-
-def test_schema_prints_the_statement_without_connecting(run: Run) -> None:
-    ran = run("deadletter", "schema", "--store", "shop")
-    assert "\n".join(ran.out) == letter_schema_cql("shop") + ";"
 
 
 def test_missing_table(run: Run, shop: Shop) -> None:

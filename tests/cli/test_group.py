@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 import rscylla
-from cursorstore import ScyllaCursorStore, ScyllaGroupTable, ScyllaLease, ScyllaMembership, group_schema_cql
+from cursorstore import ScyllaCursorStore, ScyllaGroupTable, ScyllaLease, ScyllaMembership
 
 from .conftest import Process, Ran, Run, Shop
 
@@ -173,13 +173,6 @@ def test_reslice_needs_a_number_or_abort(group: Run, shop: Shop, arguments: tupl
     ran = group("reslice", "workers", *arguments)
     assert ran.code == 2
     assert "give either --to N" in ran.error
-
-
-def test_schema(run: Run) -> None:
-    assert run("group", "schema", "--store", "shop").out == f"{group_schema_cql('shop')};".splitlines()
-    assert run("group", "schema", "--store", "shop", "--table", "g", "--json").objects == [
-        {"cql": group_schema_cql("shop", "g")}
-    ]
 
 
 # ---------------------------------------------------------------- the other commands

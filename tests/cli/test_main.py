@@ -45,8 +45,8 @@ def test_entry_point_hands_on_the_exit_code() -> None:
 
 
 def test_run_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cursor", "schema", "--store", "shop"]) == 0
-    assert run(["cursor", "schema", "--store", "a b"]) == 2
+    assert run(["schema", "--store", "shop"]) == 0
+    assert run(["schema", "--store", "a b"]) == 2
     assert run(["nonsense"]) == 2
     assert "CREATE TABLE" in capsys.readouterr().out
 

@@ -11,7 +11,7 @@ import rscylla
 
 from .standard import visible, write
 
-__all__ = ["EventFormat", "json_line", "line_of", "listing", "moment", "schema", "show", "table"]
+__all__ = ["EventFormat", "json_line", "line_of", "listing", "moment", "show", "table"]
 
 EventFormat = Literal["event", "change", "row"]
 
@@ -48,11 +48,6 @@ def listing(
             write(json_line(one))
     else:
         table(head, rows)
-
-
-def schema(cql: str, *, as_json: bool) -> None:
-    """Write a statement that creates a table."""
-    show({"cql": cql}, f"{cql};", as_json=as_json, lines=True)
 
 
 # ---------------------------------------------------------------- events

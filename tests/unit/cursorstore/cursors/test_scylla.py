@@ -410,7 +410,7 @@ def test_position_that_vanished_from_its_row_is_noticed(scylla: FakeScylla, cloc
 def test_missing_table_is_one_clear_error(scylla: FakeScylla) -> None:
     store = open_store(scylla, create=False)
     for call in (lambda: store.get_cursor("c"), lambda: store.set_cursor("c", "1"), store.list_cursors):
-        with pytest.raises(TableNotFound, match=r'"shop"."rscylla_cursors".*create=True.*rscylla cursor schema'):
+        with pytest.raises(TableNotFound, match=r'"shop"."rscylla_cursors".*create=True.*rscylla schema cursors'):
             call()
     store.create_schema()
     store.set_cursor("c", "1")
