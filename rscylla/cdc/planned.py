@@ -18,7 +18,7 @@ from .. import _timeuuid as tu
 from .._tokens import Slice
 from ..abc import BatchProgress, CursorStore
 from ..clock import Stop
-from ..errors import ConfigError, MissingLag
+from ..errors import ConfigError, MissingLag, NoStreams
 from ..event import EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from .log import Generation, LogWindow, OnExpired, Read, Switch, Wait, Walk, Width, begin
@@ -225,16 +225,20 @@ class WindowLoop(Iterator[T], Generic[T]):
     def __next__(self) -> T:
         """Save the cursor of the last window, then return the next."""
         self.save()
+        most = self._plan.max_rows
         while (step := self._next_read()) is not None:
             window = self._window(step)
-            shown = self._shown(window)
-            rows = None
-            if self._plan.max_rows is not None:
-                rows = self._rows_of(shown)
+            try:
+                shown = self._shown(window)
                 # Counted before it is returned: a window that the caller has seen can no longer be narrowed.
-                if rows > self._plan.max_rows and step.window.can_narrow:
-                    self._follower.walk = self._follower.walk.too_much(step)
-                    continue
+                rows = None if most is None else self._rows_of(shown)
+            except NoStreams:
+                if not self._source.has_forgotten():
+                    raise
+                continue  # the next step says what that means for the rows after the cursor
+            if most is not None and rows is not None and rows > most and step.window.can_narrow:
+                self._follower.walk = self._follower.walk.too_much(step)
+                continue
             self._open = window, self._follower.walk.read(step, rows)
             self._began, self._rows = self._source.clock.monotonic(), rows
             return shown

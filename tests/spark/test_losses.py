@@ -8,6 +8,7 @@ import random
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -26,6 +27,8 @@ from sparkreader import (
 )
 
 import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import spark as rs
 from rscylla._timeuuid import datetime_of, format_time, us_of
 from rscylla.cdc.arrow import spanbatches
 from rscylla.cdc.log import same as cdc_same
@@ -33,6 +36,7 @@ from rscylla.cdc.log.lifetimes import EARLY_US
 from rscylla.cdc.read.scan import Limits
 from rscylla.errors import CursorExpired
 from rscylla.spark.source import planning, reading
+from rscylla.spark.source.dividing import Division
 from rscylla.spark.source.source import StreamReader
 from rscylla.spark.source.versions import ReadMaxFiles
 
@@ -731,6 +735,41 @@ def test_streams_that_tablets_forget_before_a_batch_is_planned_are_a_gap(world: 
     assert us_of(caught.value.gap_from) == start_us
     lenient = world.stream(failOnDataLoss=False)
     assert rows_of(lenient, lenient.partitions(first, end)) == []
+
+
+@pytest.mark.parametrize("world", ["tablets"], indirect=True)
+@pytest.mark.parametrize("on_expired", ["raise", "oldest"])
+def test_streams_that_tablets_forget_while_a_window_is_planned_are_a_gap(
+    world: World, monkeypatch: pytest.MonkeyPatch, on_expired: Any
+) -> None:
+    store, stream = MemoryCursorStore(), rscylla.NewStream(world.session, "ks", "t", clock=world.clock)
+    world.clock.advance(60)
+    alter(world, 0)
+    cursor = stream.cursor_at(datetime_of(world.clock.now_us()))
+    store.set_cursor("lake", cursor)
+    for _ in range(3):
+        world.write(1)
+        switch(world)
+    world.clock.advance(60)
+    spans = Division.spans
+
+    def forgetting(division: Division, *args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Division, "spans", spans)
+        alter(world, 60)
+        world.clock.advance(120)
+        return spans(division, *args, **more)
+
+    monkeypatch.setattr(Division, "spans", forgetting)
+    with rs.windows(
+        MagicMock(), stream, store, "lake", rscylla.StreamLag(seconds=30), rscylla.StreamToHead(), on_expired=on_expired
+    ) as loop:
+        if on_expired == "raise":
+            with pytest.raises(CursorExpired, match="may be lost"):
+                next(loop)
+            assert store.get_cursor("lake") == cursor
+        else:
+            window, _ = next(loop)
+            assert window.generation > rscylla.EventID.parse(cursor).generation
 
 
 @attrs.define

@@ -38,7 +38,7 @@ from rscylla._timeuuid import datetime_of, format_time, parse_time
 from rscylla.cdc.arrow import columnar, spanbatches
 from rscylla.cdc.log.walk import LogWindow
 from rscylla.cdc.read.scan import Limits
-from rscylla.cdc.read.span import Span, SpanReader, SpanShare
+from rscylla.cdc.read.span import Span, SpanReader
 from rscylla.clock import Stop
 from rscylla.driver.pages import Page
 from rscylla.driver.session import RawRead, ReadSession
@@ -162,8 +162,8 @@ def test_a_plan_does_not_grow_with_streams_and_generations_beyond_a_bound(
     source = world.source(windowSpan="9s")
     reader = source.reader(schema=source.schema())
     partitions = reader.partitions()
-    shares = [p.value for p in partitions if isinstance(p.value, SpanShare)]
-    spans = [p.value for p in partitions if isinstance(p.value, Span)]
+    shares = [p.value for p in partitions if not p.value.streams]
+    spans = [p.value for p in partitions if p.value.streams]
     assert shares
     assert sum(len(span.streams) for span in spans) <= known
     assert sequences(rows_of(reader, partitions)) == expected
@@ -190,7 +190,7 @@ def test_a_share_has_each_stream_once_however_few_there_are(world: World) -> Non
     table = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe().table
     streams = tuple(bytes([i]) for i in range(7))
     for parts in (1, 3, 7, 16):
-        shares = [SpanShare(table, LogWindow(0, 0, 9), part, parts).of(streams).streams for part in range(parts)]
+        shares = [Span(table, LogWindow(0, 0, 9), part=part, parts=parts).of(streams).streams for part in range(parts)]
         assert sum(shares, ()) == streams
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 

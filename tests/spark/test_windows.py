@@ -125,7 +125,7 @@ def test_windows_follow_each_other_without_gap_up_to_the_head(box: Box) -> None:
         assert frame.window == window.in_log
         assert {(span.table.full_name, span.after) for span in frame.handed.spans} == {("k.t", b"")}
         assert frame.handed.read.mode == "changes"
-        assert "cdc_values" in frame.handed.schema.names
+        assert "cdc_values" in frame.handed.read.schema.names
     assert len({w.name for w, _ in found}) == len(found)
     assert list(box.windows(TO_HEAD)) == []
 

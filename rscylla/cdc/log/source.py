@@ -129,6 +129,12 @@ class Source:
         self.generations = found
         self.known_at_us = at
 
+    def has_forgotten(self) -> bool:
+        """Read the list again, and return whether the oldest stream sets are gone: all of their rows have expired."""
+        first = self.generations[0]
+        self.refresh_generations()
+        return self.generations[0] != first
+
     def generations_until(self, time_us: int, lag_us: int) -> tuple[Generation, ...]:
         """Return the generations, including all that start before *time_us*. Reads the list again if it is too old.
 

@@ -16,7 +16,7 @@ from .reader import Reader, Step
 from .scan import Limits
 from .settings import StreamSettings
 from .shared import SharedReaders
-from .span import Span, SpanReader, SpanShare, share_of
+from .span import Span, SpanReader
 
 __all__ = [
     "Follower",
@@ -26,8 +26,6 @@ __all__ = [
     "SharedReaders",
     "Span",
     "SpanReader",
-    "SpanShare",
     "Step",
     "StreamSettings",
-    "share_of",
 ]

@@ -30,7 +30,7 @@ from ..rows import Layout, Layouts, new_rows
 from .drive import Drive
 from .scan import Limits, LogScan, TooMuch
 
-__all__ = ["Span", "SpanReader", "SpanShare"]
+__all__ = ["Span", "SpanReader"]
 
 FIRST_WIDTH_US = 10_000_000
 """Width of the first window; later ones adapt to the rows found."""
@@ -41,42 +41,26 @@ _NARROWEST = 64
 
 @attrs.frozen
 class Span:
-    """Some streams of a table's log in a window. Can be pickled and read anywhere.
+    """Some streams of a table's log in a window: part number ``part`` of ``parts`` equal parts of its generation's.
 
-    ``after``: if not empty, the position (``EventID.position``) up to which rows are left out. ``promise``: the rows
-    that must not be missed; None for none.
+    Can be pickled and read anywhere. ``streams``: empty if whoever reads the span looks them up. A plan of many spans
+    then stays small: a stream id takes 16 bytes, and there may be 100,000 in a generation. ``after``: if not empty, the
+    position (``EventID.position``) up to which rows are left out. ``promise``: the rows that must not be missed; None
+    for none.
     """
 
     table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
     window: LogWindow
-    streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
+    streams: tuple[bytes, ...] = attrs.field(default=(), repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
     promise: Promise | None = attrs.field(default=None, repr=False)
-
-
-@attrs.frozen
-class SpanShare:
-    """A span without its streams: part number ``part`` of ``parts`` equal parts of the streams of its generation.
-
-    Whoever reads it looks the streams up. A plan of many spans stays small: a stream id takes 16 bytes, and there may
-    be 100,000 in a generation.
-    """
-
-    table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
-    window: LogWindow
-    part: int
-    parts: int
-    after: bytes = b""
-    promise: Promise | None = attrs.field(default=None, repr=False)
+    part: int = 0
+    parts: int = 1
 
     def of(self, streams: tuple[bytes, ...]) -> Span:
-        """Return the span; *streams* are all streams of the generation, as ``Topology.streams`` returns them."""
-        return Span(self.table, self.window, share_of(streams, self.part, self.parts), self.after, self.promise)
-
-
-def share_of(streams: tuple[bytes, ...], part: int, parts: int) -> tuple[bytes, ...]:
-    """Return part number *part* of *parts* equal parts of *streams*."""
-    return streams[len(streams) * part // parts : len(streams) * (part + 1) // parts]
+        """Return the span with its part of *streams*, which are all streams of the generation."""
+        first, end = (len(streams) * part // self.parts for part in (self.part, self.part + 1))
+        return attrs.evolve(self, streams=streams[first:end])
 
 
 class SpanReader:

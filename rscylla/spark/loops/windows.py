@@ -63,7 +63,7 @@ class Windows(WindowLoop[tuple[PlannedWindow, "DataFrame"]]):
 
     def _shown(self, window: PlannedWindow) -> tuple[PlannedWindow, DataFrame]:
         spans = self._division.spans([window.in_log], after=window.after, promise=self._follower.promise)
-        handed = HandedRead.of(SpanRead.of(self._read, struct_of(self._source, self._read)), spans)
+        handed = HandedRead(SpanRead.of(self._read, struct_of(self._source, self._read)), tuple(spans))
         with spark_errors():
             return window, self._spark.read.format(NAME).options(**handed.options()).load()
 

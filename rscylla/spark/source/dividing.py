@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 import attrs
 
 from ...cdc.log import Generation, LogWindow, Promise, Source, by_replicas, naming_dropped_log
-from ...cdc.read import Span, SpanShare, share_of
+from ...cdc.read import Span
 from ...errors import ConfigError
 from .options import MOST_CPUS, Options
 
@@ -38,7 +38,7 @@ class Division:
         after: bytes = b"",
         promise: Promise | None = None,
         most_us: int | None = None,
-    ) -> list[Span | SpanShare]:
+    ) -> list[Span]:
         """Return spans that contain all rows of *windows*, each exactly once. May block on small queries.
 
         Args:
@@ -55,7 +55,7 @@ class Division:
             promise = None
         elif promise is not None:  # an executor asks one node for its time
             promise = attrs.evolve(promise, ahead_us=source.latest_us() - source.now_us())
-        spans: list[Span | SpanShare] = []
+        spans: list[Span] = []
         shipped = 0
         for window in windows:
             streams = None
@@ -70,15 +70,15 @@ class Division:
                     f"the options would make more than {MAX_PARTITIONS:,} partitions; {_fewer_by(options, most_us)}"
                 )
             shipped += pieces * (count or 0)
-            shares: list[SpanShare] = []
-            for piece in _cut(window, pieces):
-                shares += (SpanShare(source.table, piece, part, parts, after, promise) for part in range(parts))
-            if streams is None or shipped > MOST_STREAMS:
-                spans += shares
-            else:
+            shares = [
+                Span(source.table, piece, after=after, promise=promise, part=part, parts=parts)
+                for piece in _cut(window, pieces)
+                for part in range(parts)
+            ]
+            if streams is not None and shipped <= MOST_STREAMS:
                 near = self._neighbors(streams)
-                groups = [share_of(near, part, parts) for part in range(parts)]
-                spans += (Span(s.table, s.window, groups[s.part], s.after, s.promise) for s in shares)
+                shares = [share.of(near) for share in shares]
+            spans += shares
         return spans
 
     def _neighbors(self, streams: tuple[bytes, ...]) -> tuple[bytes, ...]:

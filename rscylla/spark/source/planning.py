@@ -24,7 +24,7 @@ from ...cdc.log import (
     naming_dropped_log,
     windows_between,
 )
-from ...cdc.read import RowCounter, Span, SpanShare
+from ...cdc.read import RowCounter, Span
 from ...cdc.rows import Layout
 from ...clock import Stop, SystemClock
 from ...errors import CDCDisabled, ConfigError, CursorExpired, NoStreams, SchemaChanged
@@ -232,7 +232,7 @@ class Plan:
         promised: bool = True,
         since_us: int = 0,
         most_us: int | None = None,
-    ) -> list[Span | SpanShare]:
+    ) -> list[Span]:
         """Return spans that contain all rows from *start_us* to *end_us*, each exactly once.
 
         Args:
@@ -248,15 +248,13 @@ class Plan:
         try:
             return plan()
         except NoStreams:
-            first = self.source.generations[0]
-            self.source.refresh_generations()
-            if self.source.generations[0] == first:
+            if not self.source.has_forgotten():
                 raise
-            return plan()  # tablets had forgotten streams whose rows have expired
+            return plan()
 
     def _spans(
         self, start_us: int, end_us: int, after: bytes, *, promised: bool, since_us: int, most_us: int | None
-    ) -> list[Span | SpanShare]:
+    ) -> list[Span]:
         source, options = self.source, self.options
         self.confirm(end_us)
         generations = source.generations_until(end_us, options.lag_us)

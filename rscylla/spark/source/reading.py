@@ -12,7 +12,7 @@ from ..._timeuuid import datetime_of
 from ...cdc.arrow import ChangeView, EventView, LogView, Mode, span_batches
 from ...cdc.arrow import check_schema as check_arrow_schema
 from ...cdc.log import Generation, LoggedTable, NodeClocks, check_log, naming_dropped_log, reread_table, streams_of
-from ...cdc.read import Limits, Span, SpanReader, SpanShare
+from ...cdc.read import Limits, Span, SpanReader
 from ...cdc.rows import Layout
 from ...clock import Clock, Stop, SystemClock
 from ...driver import ReadSession
@@ -60,7 +60,7 @@ class SpanRead:
             strict=options.fail_on_schema_change,
         )
 
-    def batches(self, span: Span | SpanShare) -> Iterator[Any]:
+    def batches(self, span: Span) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads.
 
         Raises:
@@ -70,7 +70,7 @@ class SpanRead:
         """
         session, table, clock = session_for(self.connection), span.table, SystemClock()
         with naming_dropped_log(lambda: reread_table(session, table)):
-            if isinstance(span, SpanShare):
+            if not span.streams:
                 topology = topology_of(self.connection, table.keyspace, table.name)
                 span = span.of(streams_of(topology, Generation(span.window.generation), clock, Stop()))
             yield from span_batches(

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 from ..._timeuuid import format_time
 from ...cdc.log import Generation
-from ...cdc.read import Span, SpanShare
+from ...cdc.read import Span
 from ...errors import ConfigError, RscyllaError
 from .handed import HandedRead
 from .offsets import VERSION, Offset
@@ -107,7 +107,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         """Return the columns of the table's log in the requested mode. Queries the cluster."""
         handed = HandedRead.given(self.options)
         if handed is not None:
-            return handed.schema
+            return handed.read.schema
         of_catalog = of_table(self.options)
         options = Options.of(self.options if of_catalog is None else of_catalog)
         if options.lag_us < SAFE_LAG_S * 1_000_000:
@@ -185,7 +185,7 @@ def _options_in(struct: StructType) -> dict[str, str]:
 class SpansReader(DataSourceReader):  # type: ignore[misc]
     """Reads the spans of a batch, which may be planned already."""
 
-    def __init__(self, span_read: SpanRead, spans: Sequence[Span | SpanShare] = ()) -> None:
+    def __init__(self, span_read: SpanRead, spans: Sequence[Span] = ()) -> None:
         self._span_read = span_read
         self._spans = spans
 
@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._plan: Plan | None = None
         self._end_us: int | None = None
         self._next: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self._planned: tuple[tuple[dict[str, Any], dict[str, Any]], list[Span | SpanShare]] | None = None
+        self._planned: tuple[tuple[dict[str, Any], dict[str, Any]], list[Span]] | None = None
         self._split: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -382,7 +382,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         spans = known[1] if known is not None and known[0] == (start, end) else self._spans(start, end)
         return [InputPartition(span) for span in spans]
 
-    def _spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span | SpanShare]:
+    def _spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span]:
         plan = self._opened()
         first, last = Offset.of(start), Offset.of(end)
         if first.chosen and last.begin is not None:
