@@ -28,6 +28,10 @@ class NodeClocks:
     A write without a client timestamp is stamped by its coordinator, so a node whose clock is behind writes rows that
     look old when they arrive. The slowest clock therefore decides how far windows may go.
 
+    A node reads its clock at some time between the question and the answer, which are far apart where a node or this
+    process is overloaded. The slowest clock counts as slow as an answer allows, and the fastest one as fast: a window
+    that is closed too early loses rows, and one that is closed later loses nothing.
+
     Between samples, the client's monotonic clock measures the nodes' time: its wall clock may be set at any moment,
     and a step forward must not close windows that are still being written.
     """
@@ -38,7 +42,8 @@ class NodeClocks:
         self._bound_us = bound_us
         self._warned: set[str] = set()
         self._base_us = 0  # the wall clock minus the monotonic one, as of the last sample
-        self._ahead_us: dict[str, int] = {}  # by address: node time minus monotonic time
+        # By address, node time minus monotonic time: at least, and at most.
+        self._ahead_us: dict[str, tuple[int, int]] = {}
         self.skew_us: dict[str, int] = {}
         """By node address: node time minus client time, microseconds, as of the last sample."""
 
@@ -53,8 +58,7 @@ class NodeClocks:
 
         If the driver considers all nodes down, all keep theirs, which are more accurate than the client's clock.
         """
-        ahead: dict[str, int] = {}
-        skew: dict[str, int] = {}
+        ahead: dict[str, tuple[int, int]] = {}
         base_us = self._base_us = self._clock.now_us() - self._monotonic_us()
         for host in self._session.hosts():
             address = str(host.endpoint)
@@ -66,25 +70,19 @@ class NodeClocks:
                     host=host,
                     timeout_s=SAMPLE_TIMEOUT_S,
                 )
-                if self._monotonic_us() - asked_us > SAMPLE_TIMEOUT_S * 1e6:
+                answered_us = self._monotonic_us()
+                if answered_us - asked_us > SAMPLE_TIMEOUT_S * 1e6:
                     raise QueryTimeout(f"node {address} returned its time too late")
             except SourceError as e:
                 log.debug("%s", e)
                 if address in self._ahead_us:
                     ahead[address] = self._ahead_us[address]
-                    skew[address] = ahead[address] - base_us
                 continue
-            # The node read its clock at some time between the question and now, and truncated it to milliseconds. The
-            # true skew is therefore between *low* and *high*; zero is assumed if it is in between.
-            node_us = rows[0][0] * 1000 - base_us
-            low, high = node_us - self._monotonic_us(), node_us + 999 - asked_us
-            skew[address] = low if low > 0 else min(0, high)
-            ahead[address] = base_us + skew[address]
-            self._report(address, skew[address])
-        if not ahead:
-            ahead = self._ahead_us
-            skew = {address: us - base_us for address, us in ahead.items()}
-        self._ahead_us, self.skew_us = ahead, skew
+            ahead[address] = bounds = _bounds(rows[0][0] * 1000, asked_us, answered_us, base_us)
+            self._report(address, _skew_us(bounds, base_us))
+        if ahead:
+            self._ahead_us = ahead
+        self.skew_us = {address: _skew_us(bounds, base_us) for address, bounds in self._ahead_us.items()}
 
     def has_stepped(self) -> bool:
         """Return whether the client's wall clock was set, or the machine has slept, since the last sample."""
@@ -97,12 +95,12 @@ class NodeClocks:
     def nodes_us(self) -> int:
         """Return the lowest of the nodes' clocks; the client's while no node has answered."""
         ahead_us = self._ahead_us
-        return self._monotonic_us() + min(ahead_us.values()) if ahead_us else self._clock.now_us()
+        return self._monotonic_us() + min(least for least, _ in ahead_us.values()) if ahead_us else self._clock.now_us()
 
     def fastest_us(self) -> int:
         """Return the highest of the nodes' clocks; the client's while no node has answered."""
         ahead_us = self._ahead_us
-        return self._monotonic_us() + max(ahead_us.values()) if ahead_us else self._clock.now_us()
+        return self._monotonic_us() + max(most for _, most in ahead_us.values()) if ahead_us else self._clock.now_us()
 
     def _monotonic_us(self) -> int:
         return round(self._clock.monotonic() * 1e6)
@@ -118,3 +116,21 @@ class NodeClocks:
                 address,
                 skew_us / 1e6,
             )
+
+
+def _bounds(node_us: int, asked_us: int, answered_us: int, base_us: int) -> tuple[int, int]:
+    """Return how far a node is ahead of the monotonic clock, at least and at most.
+
+    It truncates its time to milliseconds; what is lost so does not make it differ from this machine's clock.
+    """
+    least, most = node_us - answered_us, node_us + 999 - asked_us
+    return (
+        base_us if least <= base_us <= least + 999 else least,
+        base_us if most - 999 <= base_us <= most else most,
+    )
+
+
+def _skew_us(ahead_us: tuple[int, int], base_us: int) -> int:
+    """Return the least skew between the bounds of a node's clock: zero if the clocks may agree."""
+    least, most = ahead_us
+    return least - base_us if least > base_us else min(0, most - base_us)

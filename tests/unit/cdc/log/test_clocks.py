@@ -83,6 +83,30 @@ def test_a_skew_is_the_least_that_an_answer_allows_however_long_it_was_on_its_wa
     assert clocks.skew_us["a"] == pytest.approx(told_s * SECOND, abs=1000)
 
 
+@pytest.mark.parametrize("early_s", [0, 1.5])
+@pytest.mark.parametrize("skew_s", [-50, -0.5, 0, 0.5, 50])
+def test_whenever_a_node_read_its_clock_no_window_is_closed_early_and_no_row_is_promised_too_long(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch, skew_s: float, early_s: float
+) -> None:
+    """A node that hangs reads its clock late; an answer that waits in a busy process was read early."""
+    log.nodes = [Host("a", round(skew_s * SECOND))]
+    answer = log.rows
+
+    def slow(*given: Any, **named: Any) -> Any:
+        log.clock.advance(1.5 - early_s)
+        told = answer(*given, **named)
+        log.clock.advance(early_s)
+        return told
+
+    monkeypatch.setattr(log, "rows", slow)
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    clocks.sample()
+    node_us = log.clock.now_us() + round(skew_s * SECOND)
+    assert clocks.nodes_us() <= node_us
+    assert clocks.fastest_us() >= node_us
+    assert clocks.fastest_us() - clocks.nodes_us() <= 1.5 * SECOND + 1000
+
+
 def test_an_answer_that_a_paused_process_gets_late_says_nothing(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node may have read its clock at any time meanwhile; rows of a clock that is taken too early look younger."""
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
