@@ -1,4 +1,4 @@
-"""Cells of a log page as Arrow arrays, column by column; few values become Python objects on the way.
+"""Cells of a log page as Arrow arrays, column by column; compiled, few values become Python objects on the way.
 
 The Arrow types of CQL types:
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
@@ -31,10 +32,10 @@ import pyarrow as pa
 
 from .._decoder import twin
 from .._integers import format_int
-from .._timeuuid import EPOCH_TICKS
+from .._timeuuid import ticks_of, ticks_to_us
 from ..errors import MetadataError
 from .cells import collection_cells, sized_cells, vector_cells
-from .natives import digits_reader
+from .natives import digits_reader, has_width, packed_decoder, uuid_text
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
@@ -47,6 +48,9 @@ Build = Callable[[Column], Any]
 """Makes an Arrow array of the cells of a column."""
 
 Beyond = Literal["null", "raise", "bound"]
+
+Read = Callable[[bytes], Any]
+"""Makes of a cell what Arrow takes for a value of its type."""
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _DURATION = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanoseconds", pa.int64())])
@@ -64,16 +68,17 @@ MOST_LEVELS = 64
 class Form:
     """A way in which values become Arrow, by its key in ``FORMS`` the field ``arrow`` of the registry's rows.
 
-    ``type`` gives the Arrow type of a CQL type. ``build`` makes the builder, given the options of ``builder_for``.
+    ``type`` gives the Arrow type of a CQL type. ``read`` returns what reads a cell of it, given the option *beyond* of
+    ``builder_for``: the twin of the compiled builder, which has the same forms.
     """
 
     type: Callable[[Type], Any]
-    build: Callable[[Type, Beyond], Build]
+    read: Callable[[Type, Beyond], Read]
 
 
 def arrow_type(type_: Type) -> Any:
     """Return the Arrow type of a CQL type."""
-    return _form_of(type_).type(type_)
+    return FORMS[_form_of(type_)].type(type_)
 
 
 def check_levels(fields: Iterable[tuple[str, Any]], what: str) -> None:
@@ -120,26 +125,19 @@ def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") ->
             return pa.nulls(len(cells), target) if column is None else pa.array(column)
 
         return compiled_build
-    build = _struct_builder(type_, beyond, loose=True) if loose else _form_of(type_).build(type_, beyond)
-
-    def nulls_aside(cells: Column) -> Any:
-        # Most columns of most changes are null altogether. An empty cell is nothing, too, for what any() asks.
-        if not any(cells) and b"" not in cells:
-            return pa.nulls(len(cells), target)
-        return build(cells)
-
-    return nulls_aside
+    read = _struct_reader(type_, beyond, loose=True) if loose else _reader(type_, beyond)
+    return lambda cells: pa.array([None if c is None else read(c) for c in cells], target)
 
 
-def _form_of(type_: Type) -> Form:
-    return FORMS[_form_name(type_)]
-
-
-def _form_name(type_: Type) -> str:
+def _form_of(type_: Type) -> str:
     if type_.digits is not None:
         return "decimal"
     row = CONTAINERS.get(type_.kind)
     return native(type_).arrow if row is None else row.arrow
+
+
+def _reader(type_: Type, beyond: Beyond) -> Read:
+    return FORMS[_form_of(type_)].read(type_, beyond)
 
 
 def _compiled_columns(builder: Any, type_: Type, beyond: Beyond, *, loose: bool = False) -> Any:
@@ -158,73 +156,50 @@ def _compiled_columns(builder: Any, type_: Type, beyond: Beyond, *, loose: bool 
     return builder(row.arrow, width, type_.size, parts, beyond, loose, None)
 
 
-def _plain(arrow: Any, build: Build) -> Form:
+def _plain(arrow: Any, read: Read) -> Form:
     """Return the form of values of which each type that has it becomes the same."""
-    return Form(lambda _: arrow, lambda _, __: build)
+    return Form(lambda _: arrow, lambda _, __: read)
 
 
-# ---------------------------------------------------------------- values of one width
+# ---------------------------------------------------------------- native types
 
 
-def _fixed(cells: Column, wire: Any) -> tuple[Any, Any]:
-    """Return the values as a numpy array of *wire*, and which of them are null (None if none is)."""
-    if all(cells):
-        data, mask = b"".join(cells), None  # type: ignore[arg-type]
-    else:
-        zero = bytes(wire.itemsize)
-        data = b"".join([c or zero for c in cells])
-        mask = np.fromiter((not c for c in cells), bool, len(cells))
-    if not set(map(len, filter(None, cells))) <= {wire.itemsize}:
-        raise ValueError(f"a cell does not have the {wire.itemsize} bytes of its type")
-    return np.frombuffer(data, wire), mask
+def _number_type(type_: Type) -> Any:
+    return pa.from_numpy_dtype(np.dtype(native(type_).packed).newbyteorder("="))
 
 
-def _native_width(type_: Type) -> Any:
-    return np.dtype(native(type_).packed).newbyteorder("=")
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as e:
+        raise ValueError("a text is not UTF-8") from e
 
 
-def _number_builder(type_: Type, _: Beyond) -> Build:
-    wire, ours = np.dtype(native(type_).packed), _native_width(type_)
-
-    def build(cells: Column) -> Any:
-        values, mask = _fixed(cells, wire)
-        return pa.array(values.astype(ours), mask=mask)
-
-    return build
+_milliseconds = packed_decoder(">q")
 
 
-def _booleans(cells: Column) -> Any:
-    values, mask = _fixed(cells, np.dtype("u1"))
-    return pa.array(values != 0, pa.bool_(), mask=mask)
-
-
-def _timestamps(cells: Column, how: Beyond) -> Any:
-    values, mask = _fixed(cells, np.dtype(">i8"))
-    ms = values.astype("i8")
-    beyond = (ms > _MOST_MS) | (ms < -_MOST_MS)
-    if not beyond.any():
-        return pa.array(ms * 1000, pa.int64(), mask=mask).view(TIMESTAMP)
-    if how == "raise":
+def _microseconds(raw: bytes, beyond: Beyond) -> int | None:
+    ms: int | None = _milliseconds(raw)
+    if ms is None or -_MOST_MS <= ms <= _MOST_MS:
+        return ms and ms * 1000
+    if beyond == "raise":
         raise OverflowError("a timestamp is beyond what Arrow can hold")
-    us = np.where(beyond, np.where(ms > 0, 2**63 - 1, -(2**63)), np.where(beyond, 0, ms) * 1000)
-    if how == "null":
-        mask = beyond if mask is None else mask | beyond
-    return pa.array(us, pa.int64(), mask=mask).view(TIMESTAMP)
+    return None if beyond == "null" else 2**63 - 1 if ms > 0 else -(2**63)
 
 
-def _dates(cells: Column) -> Any:
-    values, mask = _fixed(cells, np.dtype(">u4"))
-    return pa.array((values.astype("i8") - _DAY_ZERO).astype("i4"), pa.int32(), mask=mask).view(pa.date32())
+def _days(raw: bytes) -> int | None:
+    return int.from_bytes(raw, "big") - _DAY_ZERO if has_width(raw, 4) else None
 
 
-def _shown_builder(type_: Type, _: Beyond) -> Build:
-    """Return the builder of values as the text that they are for Python."""
-    read = decoder_for(type_)
-    return lambda cells: pa.array([None if c is None else _text(read(c)) for c in cells], pa.string())
+def _shown_reader(type_: Type, _: Beyond) -> Read:
+    """Return what reads values as the text that they are for Python."""
+    decode = decoder_for(type_)
 
+    def read(raw: bytes) -> str | None:
+        value = decode(raw)
+        return None if value is None else format_int(value) if isinstance(value, int) else str(value)
 
-def _text(value: Any) -> str | None:
-    return None if value is None else format_int(value) if isinstance(value, int) else str(value)
+    return read
 
 
 def _decimal_type(type_: Type) -> Any:
@@ -240,43 +215,25 @@ def _digits_of(type_: Type) -> Callable[[bytes], bytes | None]:
     return digits_reader(parts, type_.digits)
 
 
-def _decimal_builder(type_: Type, _: Beyond) -> Build:
-    read, target = _digits_of(type_), _decimal_type(type_)
+def _decimal_reader(type_: Type, _: Beyond) -> Read:
+    convert, scale = _digits_of(type_), _decimal_type(type_).scale
 
-    def build(cells: Column) -> Any:
-        found = [None if c is None else read(c) for c in cells]
-        nulls = np.array([value is None for value in found], bool)
-        valid = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes()) if nulls.any() else None
-        data = pa.py_buffer(b"".join([value or bytes(16) for value in found]))
-        return pa.Array.from_buffers(target, len(found), [valid, data])
+    def read(raw: bytes) -> Decimal | None:
+        found = convert(raw)
+        # As text, because arithmetic rounds.
+        return None if found is None else Decimal(f"{int.from_bytes(found, 'little', signed=True)}E-{scale}")
 
-    return build
+    return read
 
 
-def _duration_builder(type_: Type, _: Beyond) -> Build:
-    read = decoder_for(type_)
+def _duration_reader(type_: Type, _: Beyond) -> Read:
+    decode = decoder_for(type_)
 
-    def build(cells: Column) -> Any:
-        found = [read(c) if c else None for c in cells]
-        return pa.array([None if d is None else (d.months, d.days, d.nanoseconds) for d in found], _DURATION)
+    def read(raw: bytes) -> tuple[int, int, int] | None:
+        value = decode(raw)
+        return None if value is None else (value.months, value.days, value.nanoseconds)
 
-    return build
-
-
-_HEX = np.frombuffer(bytes(range(256)).hex().encode(), "u1").reshape(256, 2)
-_DASHES = (8, 13, 18, 23)
-_DIGITS = np.array([i for i in range(36) if i not in _DASHES])
-
-
-def _uuids(cells: Column) -> Any:
-    """Return the usual text of 16-byte cells."""
-    values, mask = _fixed(cells, np.dtype("V16"))
-    count = len(values)
-    text: Any = np.full((count, 36), ord("-"), "u1")
-    text[:, _DIGITS] = _HEX[np.frombuffer(values.tobytes(), "u1").reshape(count, 16)].reshape(count, 32)
-    offsets: Any = np.arange(0, 36 * (count + 1), 36, dtype="i4")
-    valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little").tobytes())
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text.tobytes()), valid)
+    return read
 
 
 def times_of(cells: Column) -> Any:
@@ -285,9 +242,7 @@ def times_of(cells: Column) -> Any:
 
 
 def _times_in_python(cells: Column) -> Any:
-    raw, _ = _fixed(cells, np.dtype([("low", ">u4"), ("mid", ">u2"), ("high", ">u2"), ("rest", "V8")]))
-    ticks = ((raw["high"].astype("i8") & 0x0FFF) << 48) | (raw["mid"].astype("i8") << 32) | raw["low"].astype("i8")
-    return (ticks - EPOCH_TICKS) // 10
+    return np.array([ticks_to_us(ticks_of(c if c and has_width(c, 16) else bytes(16))) for c in cells], "i8")
 
 
 _times_of = twin("types.times_of", _times_in_python)
@@ -296,42 +251,21 @@ _times_of = twin("types.times_of", _times_in_python)
 # ---------------------------------------------------------------- values of values
 
 
-def _nulls(cells: Column) -> Any:
-    """Return which cells are null, as an Arrow array; None if none is."""
-    return pa.array([c is None for c in cells], pa.bool_()) if None in cells else None
+def _elements_reader(read: Read, split: Callable[[bytes], list[bytes | None]]) -> Read:
+    return lambda raw: [None if e is None else read(e) for e in split(raw)]
 
 
-def _texts(cells: Column) -> Any:
-    try:
-        return pa.array(cells, pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid as e:
-        raise ValueError("a text is not UTF-8") from e
+def _list_reader(type_: Type, beyond: Beyond) -> Read:
+    return _elements_reader(_reader(type_.args[0], beyond), collection_cells)
 
 
-def _list_builder(type_: Type, beyond: Beyond) -> Build:
-    return _elements_builder(type_.args[0], beyond, collection_cells)
+def _log_list_reader(type_: Type, beyond: Beyond) -> Read:
+    return _elements_reader(_reader(type_.args[1], beyond), lambda raw: collection_cells(raw, 2)[1::2])
 
 
-def _log_list_builder(type_: Type, beyond: Beyond) -> Build:
-    return _elements_builder(type_.args[1], beyond, lambda raw: collection_cells(raw, 2)[1::2])
-
-
-def _vector_builder(type_: Type, beyond: Beyond) -> Build:
-    return _elements_builder(type_.args[0], beyond, vector_cells(width_in_vector(type_.args[0]), type_.size))
-
-
-def _elements_builder(type_: Type, beyond: Beyond, split: Callable[[bytes], list[bytes | None]]) -> Build:
-    element = builder_for(type_, beyond=beyond)
-
-    def build(cells: Column) -> Any:
-        flat, offsets = _flattened(cells, split)
-        return pa.ListArray.from_arrays(offsets, element(flat), mask=_nulls(cells))
-
-    return build
-
-
-def _map_type(type_: Type) -> Any:
-    return pa.map_(*map(arrow_type, type_.args))
+def _vector_reader(type_: Type, beyond: Beyond) -> Read:
+    (element,) = type_.args
+    return _elements_reader(_reader(element, beyond), vector_cells(width_in_vector(element), type_.size))
 
 
 def _of_keys(beyond: Beyond) -> Beyond:
@@ -339,30 +273,18 @@ def _of_keys(beyond: Beyond) -> Beyond:
     return "raise" if beyond == "null" else beyond
 
 
-def _map_builder(type_: Type, beyond: Beyond) -> Build:
+def _map_reader(type_: Type, beyond: Beyond) -> Read:
     of_key, of_item = type_.args
-    key, item = builder_for(of_key, beyond=_of_keys(beyond)), builder_for(of_item, beyond=beyond)
+    keys = _elements_reader(_reader(of_key, _of_keys(beyond)), lambda raw: collection_cells(raw, 2)[::2])
+    items = _elements_reader(_reader(of_item, beyond), lambda raw: collection_cells(raw, 2)[1::2])
 
-    def build(cells: Column) -> Any:
-        flat, offsets = _flattened(cells, partial(collection_cells, parts=2))
-        offsets = pa.array([o // 2 for o in offsets.tolist()], pa.int32())
-        keys = key(flat[::2])
-        if keys.null_count:
+    def read(raw: bytes) -> list[tuple[Any, Any]]:
+        found = keys(raw)
+        if None in found:
             raise ValueError("a map has a null as a key, which Arrow does not hold")
-        return pa.MapArray.from_arrays(offsets, keys, item(flat[1::2]), mask=_nulls(cells))
+        return list(zip(found, items(raw), strict=True))
 
-    return build
-
-
-def _flattened(cells: Column, split: Callable[[bytes], list[bytes | None]]) -> tuple[list[bytes | None], Any]:
-    """Return the elements of all cells, and where those of each cell begin."""
-    flat: list[bytes | None] = []
-    offsets = [0]
-    for cell in cells:
-        if cell is not None:
-            flat += split(cell)
-        offsets.append(len(flat))
-    return flat, pa.array(offsets, pa.int32())
+    return read
 
 
 def _struct_type(type_: Type) -> Any:
@@ -370,38 +292,36 @@ def _struct_type(type_: Type) -> Any:
     return pa.struct(list(zip(names, map(arrow_type, type_.args), strict=True)))
 
 
-def _struct_builder(type_: Type, beyond: Beyond, *, loose: bool = False) -> Build:
-    fields, target = [builder_for(t, beyond=beyond) for t in type_.args], _struct_type(type_)
-    width = len(fields)
-    missing = (None,) * width
+def _struct_reader(type_: Type, beyond: Beyond, *, loose: bool = False) -> Read:
+    fields = [_reader(part, beyond) for part in type_.args]
+    missing = [None] * len(fields)
 
-    def build(cells: Column) -> Any:
-        rows = [missing if c is None else (*sized_cells(c), *missing)[:width] for c in cells]
-        children = [build([row[i] for row in rows]) for i, build in enumerate(fields)]
-        nulls = [row == missing for row in rows] if loose else [c is None for c in cells]
-        mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    def read(raw: bytes) -> tuple[Any, ...] | None:
+        cells = [*sized_cells(raw), *missing][: len(fields)]
+        if loose and cells == missing:
+            return None
+        return tuple([None if c is None else field(c) for field, c in zip(fields, cells, strict=True)])
 
-    return build
+    return read
 
 
 # ---------------------------------------------------------------- the forms
 
 FORMS = {
-    "binary": _plain(pa.binary(), lambda cells: pa.array(cells, pa.binary())),
-    "boolean": _plain(pa.bool_(), _booleans),
-    "decimal": Form(_decimal_type, _decimal_builder),
-    "date": _plain(pa.date32(), _dates),
-    "duration": Form(lambda _: _DURATION, _duration_builder),
-    "list": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _list_builder),
-    "log list": Form(lambda type_: pa.list_(arrow_type(type_.args[1])), _log_list_builder),
-    "map": Form(_map_type, _map_builder),
-    "number": Form(lambda type_: pa.from_numpy_dtype(_native_width(type_)), _number_builder),
-    "shown": Form(lambda _: pa.string(), _shown_builder),
-    "struct": Form(_struct_type, _struct_builder),
-    "text": _plain(pa.string(), _texts),
-    "timestamp": Form(lambda _: TIMESTAMP, lambda _, beyond: partial(_timestamps, how=beyond)),
-    "uuid": _plain(pa.string(), _uuids),
-    "vector": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _vector_builder),
+    "binary": _plain(pa.binary(), lambda raw: raw),
+    "boolean": _plain(pa.bool_(), decoder_for(Type("boolean"))),
+    "decimal": Form(_decimal_type, _decimal_reader),
+    "date": _plain(pa.date32(), _days),
+    "duration": Form(lambda _: _DURATION, _duration_reader),
+    "list": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _list_reader),
+    "log list": Form(lambda type_: pa.list_(arrow_type(type_.args[1])), _log_list_reader),
+    "map": Form(lambda type_: pa.map_(*map(arrow_type, type_.args)), _map_reader),
+    "number": Form(_number_type, lambda type_, _: packed_decoder(native(type_).packed)),
+    "shown": Form(lambda _: pa.string(), _shown_reader),
+    "struct": Form(_struct_type, _struct_reader),
+    "text": _plain(pa.string(), _text),
+    "timestamp": Form(lambda _: TIMESTAMP, lambda _, beyond: partial(_microseconds, beyond=beyond)),
+    "uuid": _plain(pa.string(), uuid_text),
+    "vector": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _vector_reader),
 }
 """By the field ``arrow`` of a row of the registry. The layouts are those that Spark takes from Python."""

@@ -28,7 +28,7 @@ from .._decoder import twin
 from .._integers import format_int
 from ..errors import ConfigError
 from .cells import collection_cells, sized_cells, vector_cells
-from .natives import Decoder, decimal_parts, has_width
+from .natives import Decoder, decimal_parts, has_width, uuid_text
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
@@ -80,13 +80,6 @@ class Field:
 
 
 # ---------------------------------------------------------------- native types
-
-
-def _uuid(raw: bytes) -> str | None:
-    if not has_width(raw, 16):
-        return None
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _inet(raw: bytes) -> str | None:
@@ -200,7 +193,7 @@ FORMS: dict[str, Form] = {
     "bytes": Form(Schema("bytes")),
     "decimal": Form(_STRING, _by_itself(_decimal)),
     "varint": Form(_STRING, _by_value(format_int)),
-    "uuid": Form(_STRING, _by_itself(twin("types.uuid_text", _uuid))),
+    "uuid": Form(_STRING, _by_itself(twin("types.uuid_text", uuid_text))),
     "inet": Form(_STRING, _by_itself(_inet)),
     "duration": Form(_STRING, _by_value(_duration)),
     "time": Form(Schema("int64"), _by_itself(_LONG)),

@@ -21,7 +21,16 @@ from .cells import unsigned_vint
 from .moments import FarTime, parse_days, parse_far_time
 from .tree import Digits
 
-__all__ = ["Decoder", "Encoder", "TooManyDigits", "decimal_parts", "digits_reader", "has_width", "varint_parts"]
+__all__ = [
+    "Decoder",
+    "Encoder",
+    "TooManyDigits",
+    "decimal_parts",
+    "digits_reader",
+    "has_width",
+    "uuid_text",
+    "varint_parts",
+]
 
 Decoder = Callable[[bytes], Any]
 """Makes the Python value of bytes."""
@@ -153,6 +162,14 @@ def decode_timestamp(raw: bytes) -> datetime | int | None:
 
 def decode_uuid(raw: bytes) -> uuid.UUID | None:
     return uuid.UUID(bytes=raw) if has_width(raw, 16) else None
+
+
+def uuid_text(raw: bytes) -> str | None:
+    """Return the usual text of a UUID."""
+    if not has_width(raw, 16):
+        return None
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 # ---------------------------------------------------------------- encoding what JSON has

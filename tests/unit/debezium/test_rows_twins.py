@@ -13,7 +13,7 @@ from logcells import LAYOUT, T, cells
 from rscylla.cdc.rows.changes import Change
 from rscylla.debezium import Emitter, Settings
 from rscylla.debezium.rows import ColumnsInPython, us_of_time
-from rscylla.types import connect
+from rscylla.types import natives
 
 compiled = pytest.importorskip("rscylla.debezium.compiled")
 types = pytest.importorskip("rscylla.types.compiled")
@@ -31,7 +31,7 @@ def outcome(work: Any, *args: Any) -> Any:
 
 @given(st.binary(min_size=16, max_size=16) | st.binary(max_size=17))
 def test_uuids(raw: bytes) -> None:
-    assert outcome(UUID, raw) == outcome(connect._uuid, raw)
+    assert outcome(UUID, raw) == outcome(natives.uuid_text, raw)
 
 
 @given(st.integers(-(2**50), 2**50))
