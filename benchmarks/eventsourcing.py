@@ -34,11 +34,11 @@ from rscylla.eventsourcing import (
     Envelope,
     EventRecord,
     EventTypes,
-    MemoryBuilds,
     MemorySnapshotStore,
     MemorySubjectKeys,
     PersonalData,
     Projector,
+    ScyllaBuilds,
     ScyllaEventStore,
     ScyllaSnapshotStore,
     event_schema_cql,
@@ -365,7 +365,7 @@ def latencies(session: Any, lags: list[int], count: int) -> None:
             Totals(f"totals-{lag}", session),
             store,
             kind.events.decode,
-            MemoryBuilds(),
+            ScyllaBuilds(session, KEYSPACE, create=True),
             look_every=timedelta(seconds=0.1),
         )
         stream = rscylla.NewStream(session, KEYSPACE, "rscylla_events", poll=timedelta(milliseconds=20))
@@ -405,7 +405,13 @@ def rebuilds(session: Any, orders: int, rounds: int) -> None:
 
     def rebuild(where: Any) -> int:
         view = Totals(str(uuid.uuid4()), where)
-        projector = Projector(view, store, kind.events.decode, MemoryBuilds(), look_every=timedelta(seconds=0.01))
+        projector = Projector(
+            view,
+            store,
+            kind.events.decode,
+            ScyllaBuilds(session, KEYSPACE, create=True),
+            look_every=timedelta(seconds=0.01),
+        )
         registry = CollectorRegistry()
         consumer = projector.consumer(registry=registry)
         with rscylla.Service([rscylla.Spec(FakeStream(), MemoryCursorStore(), consumer)], registry=registry):

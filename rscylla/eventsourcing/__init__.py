@@ -7,7 +7,7 @@
     aggregate     deciders: commands to events, events to states
     commands      ``CommandHandler``: load, decide, append, and again on conflict
     store/        events, snapshots, and keys: in tables
-    memory        all that is kept, in memory, for tests
+    memory        events, snapshots, and keys in memory, for tests
     shredding     personal data that can be forgotten
     reading       changes of the event table, read as events
     projections/  ``Projector``: views that follow the log, and are rebuilt while live
@@ -42,7 +42,7 @@ from .aggregate import Aggregate
 from .codec import json_converter
 from .commands import CommandHandler, Handled, Loaded, event_id_of
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
-from .memory import MemoryBuilds, MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys, MemoryTimers
+from .memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
 from .messages import EventMessages, parking_messages
 from .projections.builds import ScyllaBuilds, build_schema_cql
 from .projections.projections import Projector
@@ -80,11 +80,9 @@ __all__ = [
     "EventTypes",
     "Handled",
     "Loaded",
-    "MemoryBuilds",
     "MemoryEventStore",
     "MemorySnapshotStore",
     "MemorySubjectKeys",
-    "MemoryTimers",
     "PersonalData",
     "ProcessManager",
     "Processes",

@@ -15,6 +15,7 @@ from eventcontracts import (
     SubjectKeysContract,
     TimerStoreContract,
 )
+from eventmemory import MemoryBuilds, MemoryTimers
 
 from cursorstore import ScyllaDeadLetters
 from rscylla._letters import DeadLetter
@@ -25,11 +26,9 @@ from rscylla.eventsourcing import (
     AggregateID,
     BuildStore,
     EventStore,
-    MemoryBuilds,
     MemoryEventStore,
     MemorySnapshotStore,
     MemorySubjectKeys,
-    MemoryTimers,
     ScyllaBuilds,
     ScyllaEventStore,
     ScyllaSnapshotStore,

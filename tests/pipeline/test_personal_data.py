@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
+from eventmemory import MemoryBuilds
 from eventshapes import SUBJECTS, Drawn, drawn_events, found_in, text_of
 from everywhere import all_tables
 from hypothesis import HealthCheck, Phase, given, settings
@@ -30,7 +31,6 @@ from rscylla.eventsourcing import (
     Envelope,
     EventMessages,
     EventTypes,
-    MemoryBuilds,
     PersonalData,
     Processes,
     Projector,

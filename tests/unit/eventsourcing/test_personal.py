@@ -19,6 +19,7 @@ import pytest
 from cattrs import Converter
 from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.strategies import include_subclasses
+from eventmemory import MemoryTimers
 from eventshapes import SUBJECTS, Drawn, drawn_events, found_in, renaming, text_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,6 @@ from rscylla.eventsourcing import (
     MemoryEventStore,
     MemorySnapshotStore,
     MemorySubjectKeys,
-    MemoryTimers,
     PersonalData,
     Processes,
     Send,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from eventcounters import TYPES, Shop, Totals, change_of, counter
+from eventmemory import MemoryBuilds
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 
@@ -21,7 +22,6 @@ from rscylla.eventsourcing import (
     AggregateID,
     Envelope,
     EventRecord,
-    MemoryBuilds,
     Projector,
     ScanPage,
     TokenRange,

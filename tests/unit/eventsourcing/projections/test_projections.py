@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import pytest
 from eventcounters import TYPES, Shop, Totals, change_of, counter, totals_of
+from eventmemory import MemoryBuilds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -22,7 +23,7 @@ import rscylla
 from cursorstore import MemoryCursorStore, MemoryDeadLetters
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, VersionGap
-from rscylla.eventsourcing import MemoryBuilds, Projector, ScanPage, TokenRange, aggregate_of, parking_key
+from rscylla.eventsourcing import Projector, ScanPage, TokenRange, aggregate_of, parking_key
 
 SOON = timedelta(milliseconds=5)
 

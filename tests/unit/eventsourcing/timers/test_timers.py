@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from eventcounters import TYPES, Added, Shop, change_of, counter
+from eventmemory import MemoryTimers
 from waiting import eventually
 
 import rscylla
@@ -20,7 +21,6 @@ from rscylla.eventsourcing import (
     AggregateID,
     CancelTimer,
     Envelope,
-    MemoryTimers,
     Processes,
     Send,
     SetTimer,
