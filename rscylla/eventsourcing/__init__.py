@@ -39,7 +39,6 @@ from .abc import (
     TokenRange,
 )
 from .aggregate import Aggregate
-from .codec import json_converter
 from .commands import CommandHandler, Handled, Loaded, event_id_of
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
 from .memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
@@ -113,7 +112,6 @@ __all__ = [
     "event_id_of",
     "event_schema_cql",
     "firing_id",
-    "json_converter",
     "key_schema_cql",
     "parking_key",
     "parking_messages",

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import attrs
-from cattrs import Converter
 
 from ..errors import ConfigError, UnreadableEvent
 from .codec import Codec, quietly
@@ -56,11 +55,10 @@ class EventTypes:
 
     Args:
         personal: Seals and opens personal fields; needed where a class has any.
-        converter: Between classes and what JSON has; default: ``json_converter()``.
     """
 
-    def __init__(self, *, personal: PersonalData | None = None, converter: Converter | None = None) -> None:
-        self._codec = Codec(converter, personal)
+    def __init__(self, *, personal: PersonalData | None = None) -> None:
+        self._codec = Codec(personal)
         self._by_class: dict[type, _Kind] = {}
         self._by_name: dict[str, _Kind] = {}
         self._upcasters: dict[tuple[str, int], tuple[str, int, Upcaster]] = {}

@@ -3,14 +3,12 @@
 converter   between classes and what JSON has; the only door to ``cattrs``, with ``codec`` and ``quiet``
 fields      the fields of classes, and the marks that they carry
 shapes      declared types: what can be ambiguous, or cannot be looked into, is refused
-values      values: whether two are the same, and a value without the personal data in it
-patches     what differs between two values of JSON
+values      values: whether two are the same, and what JSON has for one without the personal data in it
 quiet       errors without values
 codec       ``Codec``: all of it together
 """
 
 from .codec import Codec
-from .converter import json_converter
 from .quiet import calling, quietly, tell
 
-__all__ = ["Codec", "calling", "json_converter", "quietly", "tell"]
+__all__ = ["Codec", "calling", "quietly", "tell"]

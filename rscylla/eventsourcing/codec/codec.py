@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from cattrs import Converter
-
 from ...errors import ConfigError
 from ..shredding import PersonalData
 from .converter import json_converter
 from .fields import Field, resolved_types
-from .patches import changes, patched
 from .quiet import quietly
 from .shapes import Checked, Shapes
-from .values import Hiding, difference
+from .values import Hiding, difference, patched
 
 __all__ = ["Codec"]
 
@@ -28,15 +25,11 @@ VALUE: Final = "$value"
 class Codec:
     """Makes JSON text of values, and values of it. Thread-safe.
 
-    What ``dump`` returns is proven to be read: it is read at once, and has to be the same. Sealing knows nothing of how
-    a class is converted: the value is converted as it is, and once more with placeholders in its personal fields; what
-    differs is sealed. So names may change, and fields may be left out.
+    What ``dump`` returns is proven to be read: it is read at once, and has to be the same.
     """
 
-    def __init__(self, converter: Converter | None, personal: PersonalData | None) -> None:
-        self._converter = converter or json_converter()
-        # Classes are read as what they are declared to be, unless the hooks are those of somebody else.
-        self._is_own = converter is None
+    def __init__(self, personal: PersonalData | None) -> None:
+        self._converter = json_converter()
         self._personal = personal
         self._checked: dict[Any, Checked] = {}
         self._placeholders: dict[tuple[type, str], Any] = {}
@@ -64,17 +57,13 @@ class Codec:
             SubjectForgotten: it has personal data of a subject that was forgotten.
         """
 
-        checked = self.check(name, kind)
-        # Without hooks of others, what the types do not show is not there.
-        is_clear = self._is_own and not (checked.has_personal or checked.has_opaque)
-
         def written() -> str:
             text, raw = self._proven(name, kind, value)
             if isinstance(raw, dict) and SEALED in raw:
                 raise ConfigError(f"{name} has a key {SEALED}, which is reserved")
-            sealed = raw if is_clear else self._sealed(name, kind, value, raw)
-            return text if sealed is raw else _text(sealed)
+            return _text(self._sealed(name, kind, value, raw)) if has_personal else text
 
+        has_personal = self.check(name, kind).has_personal
         return quietly(written, lambda: ConfigError(f"{name} has personal data that cannot be sealed; see the cause"))
 
     def prove(self, name: str, kind: Any, value: object) -> None:
@@ -84,7 +73,7 @@ class Codec:
     def _proven(self, name: str, kind: Any, value: object) -> tuple[str, Any]:
         """Return *value* in the clear, as text and as JSON has it, once it is known to come back as it is."""
         text = quietly(
-            lambda: _text(self._converter.unstructure(value, unstructure_as=kind)),
+            lambda: self._written(kind, value),
             lambda: ConfigError(f"{name} has a value that JSON does not have; see the cause"),
         )
 
@@ -99,30 +88,19 @@ class Codec:
             raise ConfigError(f"{name} would not be read as it was written: {where}")
         return text, raw
 
+    def _written(self, kind: Any, value: object) -> str:
+        return _text(self._converter.unstructure(value, unstructure_as=kind))
+
     def _sealed(self, name: str, kind: Any, value: object, raw: Any) -> Any:
+        """Return *raw*, which JSON has for *value*, with placeholders, and with what is in their place sealed."""
         hiding = Hiding(self._placeholder)
-        hidden = hiding(value)
-        if hiding.unknown and hiding.subjects:
-            raise ConfigError(
-                f"{name} has personal data, and a {hiding.unknown}, which cannot be looked into; make it a class of "
-                "attrs, or mark the field that holds it"
-            )
-        clear = raw if hidden is value else self._converted(kind, hidden)
+        clear = hiding(value, raw)
         sealed: list[str] = []
-        opened = _copied(clear)
-        for who in hiding.subjects:
-            kept = Hiding(self._placeholder, keep=who)(value)
-            found = list(changes(clear, raw if kept is value else self._converted(kind, kept)))
-            if not found:
-                continue
+        for who, found in hiding.found.items():
             if not who:
                 raise ConfigError(f"{name} has personal data, but its subject is not a text, or is empty")
-            if self._personal is None:
-                raise ConfigError(f"{name} has personal fields; pass EventTypes(personal=PersonalData(keys))")
+            assert self._personal is not None  # or the type would have been refused
             sealed += who, self._personal.seal(name, who, found)
-            opened = patched(opened, found)
-        if any(changes(opened, raw)):
-            raise ConfigError(f"{name} has personal data that cannot be told apart from the rest, so it is not stored")
         if not sealed:
             return raw
         # This is what is left of it one day.
@@ -133,14 +111,13 @@ class Codec:
             raise ConfigError(f"{name} has a key {VALUE}, which is reserved")
         return {**clear, SEALED: sealed}
 
-    def _converted(self, kind: Any, value: object) -> Any:
-        return json.loads(_text(self._converter.unstructure(value, unstructure_as=kind)))
-
     def _placeholder(self, cls: type, field: Field) -> Any:
+        """Return the placeholder of a personal field as JSON has it."""
         found = self._placeholders.get((cls, field.name), _UNKNOWN)
         if found is _UNKNOWN:
+            kind = resolved_types(cls)[field.name]
             found = self._placeholders[cls, field.name] = quietly(
-                lambda: self._converter.structure(field.placeholder, resolved_types(cls)[field.name]),
+                lambda: json.loads(self._written(kind, self._converter.structure(field.placeholder, kind))),
                 lambda: ConfigError(
                     f"the placeholder of {cls.__name__}.{field.name} is not a value of its type; pass "
                     "personal(placeholder=...)"
@@ -177,13 +154,6 @@ class Codec:
 
 
 _UNKNOWN: Final = object()
-
-
-def _copied(raw: Any) -> Any:
-    """Return a copy of what JSON has."""
-    if isinstance(raw, dict):
-        return {key: _copied(value) for key, value in raw.items()}
-    return [_copied(value) for value in raw] if isinstance(raw, list) else raw
 
 
 def _text(raw: Any) -> str:

@@ -17,10 +17,9 @@ __all__ = ["Field", "Fields", "fields_of", "is_mark", "resolved_types"]
 
 @attrs.frozen
 class Field:
-    """A field of a class. ``alias`` is its name for ``__init__``, which takes it if ``init`` is true."""
+    """A field of a class. ``__init__`` takes it if ``init`` is true."""
 
     name: str
-    alias: str
     init: bool
     is_personal: bool
     placeholder: Any
@@ -67,8 +66,7 @@ def _fields_of(cls: Any) -> Fields | None:
             raise ConfigError(f"{cls.__name__}.{one.name} names the subject, which stays readable: it is not personal")
         if is_subject:
             subjects.append(one.name)
-        alias = getattr(one, "alias", None) or one.name
-        fields.append(Field(one.name, alias, one.init, is_personal, one.metadata.get(PLACEHOLDER)))
+        fields.append(Field(one.name, one.init, is_personal, one.metadata.get(PLACEHOLDER)))
     if len(subjects) > 1:
         raise ConfigError(f"{cls.__name__} has several subjects: {', '.join(subjects)}; a class is about one")
     return Fields(tuple(fields), *subjects or ("",))

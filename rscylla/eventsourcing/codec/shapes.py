@@ -6,7 +6,6 @@ apart, and what hides values from the sealing is refused by name.
 
 from __future__ import annotations
 
-import json
 import types
 import typing
 from collections import Counter, defaultdict, deque
@@ -26,7 +25,7 @@ from cattrs import Converter
 from ...errors import ConfigError
 from .converter import MAPPINGS
 from .fields import Field, Fields, fields_of, is_mark, resolved_types
-from .values import LEAVES, difference
+from .values import LEAVES
 
 __all__ = ["Checked", "Shapes"]
 
@@ -36,11 +35,10 @@ _TEXTS = (str, bytes, Decimal, UUID, datetime, date, PurePath)
 
 @attrs.frozen
 class Checked:
-    """What values of a type can have: personal fields, texts that are in no field of a class, what cannot be seen."""
+    """What values of a type can have: personal fields, and texts that are in no field of a class."""
 
     has_personal: bool
     has_plain_text: bool
-    has_opaque: bool
 
 
 @attrs.frozen
@@ -75,7 +73,6 @@ class Shapes:
         self._name = name
         self._seen: set[Any] = set()
         self._has_personal = self._has_plain_text = False
-        self._opaque: dict[str, str] = {}
 
     def check(self, kind: Any) -> Checked:
         """Return what values of type *kind* can have.
@@ -85,13 +82,7 @@ class Shapes:
                 makes no sense.
         """
         self._walk(kind, _At(self._name))
-        if self._has_personal and self._opaque:
-            where, what = next(iter(self._opaque.items()))
-            raise ConfigError(
-                f"{where} is a {what}, which cannot be looked into, beside personal data; make it a class of attrs, or "
-                "mark the field with personal()"
-            )
-        return Checked(self._has_personal, self._has_plain_text, bool(self._opaque))
+        return Checked(self._has_personal, self._has_plain_text)
 
     def _walk(self, kind: Any, at: _At) -> None:
         kind = _plain(kind, at.where)
@@ -116,7 +107,7 @@ class Shapes:
             _check_union(kind, at.where)
             yield from ((member, at) for member in get_args(kind) if member is not types.NoneType)
         elif _is_class(origin, Enum):
-            self._check_members(origin, at.where)
+            _check_members(origin, at.where)
         elif isinstance(origin, type) and (fields := fields_of(origin)) is not None:
             yield from self._fields(kind, origin, fields, at)
         elif origin in MAPPINGS or origin is defaultdict:
@@ -128,9 +119,8 @@ class Shapes:
         elif typing.is_typeddict(kind) or (_is_class(kind, tuple) and hasattr(kind, "_fields")):
             for name, hint in _hints(kind, at.where).items():
                 yield hint, attrs.evolve(at, where=f"{kind.__name__}.{name}")
-        elif not _is_class(kind, *LEAVES) and not at.sealed:
-            self._opaque.setdefault(at.where, _name(kind))
-            yield from ((one, at.inner()) for one in get_args(kind))
+        elif not _is_class(kind, *LEAVES):
+            raise _unreadable(kind, at.where)
 
     def _fields(self, kind: Any, origin: type, fields: Fields, at: _At) -> Iterator[tuple[Any, _At]]:
         if fields.subject and at.sealed:
@@ -158,24 +148,7 @@ class Shapes:
             self._converter.get_unstructure_hook(kind)
             self._converter.get_structure_hook(kind)
         except Exception as e:
-            raise ConfigError(
-                f"{where}: {_name(kind)} cannot be read again as it was written; declare a type that says what it "
-                "holds, or register hooks for it"
-            ) from e
-
-    def _check_members(self, kind: type[Enum], where: str) -> None:
-        for member in kind:
-            cause: Exception | None = None
-            try:
-                raw = json.loads(json.dumps(self._converter.unstructure(member, unstructure_as=kind), allow_nan=False))
-                if not difference(member, self._converter.structure(raw, kind)):
-                    continue
-            except Exception as e:  # noqa: BLE001 - of hooks of the user, too
-                cause = e
-            raise ConfigError(
-                f"{where}: {kind.__name__}.{member.name} cannot be read again as it was written; give it a text or a "
-                "number as its value"
-            ) from cause
+            raise _unreadable(kind, where) from e
 
     def _check_key(self, kind: Any, at: _At) -> None:
         kind = _plain(kind, at.where)
@@ -188,6 +161,22 @@ class Shapes:
                 "use texts or numbers of one type"
             )
         self._walk(kind, attrs.evolve(at, where=f"a key of {at.where}", field=True))
+
+
+def _unreadable(kind: Any, where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: {_name(kind)} cannot be read again as it was written; declare a type that says what it holds, such "
+        "as a class of attrs"
+    )
+
+
+def _check_members(kind: type[Enum], where: str) -> None:
+    for member in kind:
+        if not isinstance(member.value, str | int | float):
+            raise ConfigError(
+                f"{where}: {kind.__name__}.{member.name} cannot be read again as it was written; give it a text or a "
+                "number as its value"
+            )
 
 
 def _is_class(kind: Any, *bases: type) -> bool:

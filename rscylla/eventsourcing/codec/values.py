@@ -1,22 +1,20 @@
-"""Values as they are: whether two are the same, and a value without the personal data in it."""
+"""Values: whether two are the same, and what JSON has for one without the personal data in it."""
 
 from __future__ import annotations
 
-import gc
+import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from types import FunctionType, ModuleType
 from typing import Any
 from uuid import UUID
 
-from ...errors import ConfigError
 from .fields import Field, Fields, fields_of
 
-__all__ = ["LEAVES", "Hiding", "difference", "personal_leaves"]
+__all__ = ["LEAVES", "Hiding", "difference", "patched", "personal_leaves"]
 
 LEAVES = (str, bytes, bool, int, float, Decimal, UUID, datetime, date, Enum, PurePath, type(None))
 """Classes whose values hold no others, with their subclasses."""
@@ -121,104 +119,63 @@ def _different_items(one: Mapping[Any, Any], other: Mapping[Any, Any], path: str
 # ---------------------------------------------------------------- personal data
 
 
-class Hiding:
-    """Makes values without the personal data in them: fields that are marked have their placeholders instead.
+Change = list[Any]
+"""``[path, value]``: where JSON has a value."""
 
-    After a call, ``subjects`` has whose data were met, "" for a subject that is no text or is empty.
+
+class Hiding:
+    """Takes the personal data out of what JSON has for values; the fields that are marked get their placeholders.
+
+    After a call, ``found`` has what was in their place, by subject; "" for one that is no text.
 
     Args:
-        placeholder: Returns the placeholder of a field of a class, as a value.
-        keep: The subject whose data stay; None: nobody's.
+        placeholder: Returns the placeholder of a field of a class, as JSON has it.
     """
 
-    def __init__(self, placeholder: Callable[[type, Field], Any], keep: str | None = None) -> None:
+    def __init__(self, placeholder: Callable[[type, Field], Any]) -> None:
         self._placeholder = placeholder
-        self._keep = keep
-        self.subjects: dict[str, None] = {}
-        self.unknown = ""
-        """The name of a class of a value that may hold others, which cannot be seen; "" if there is none."""
+        self.found: dict[str, list[Change]] = {}
 
-    def __call__(self, value: Any, owner: str | None = None) -> Any:
-        """Return *value*, or a copy of it with placeholders. *owner* is whose data it has, None: nobody's."""
-        fields = None if isinstance(value, Enum) else fields_of(type(value))
-        if fields is not None:
-            return self._fields(fields, value, owner)
+    def __call__(self, value: Any, raw: Any, owner: str = "", path: tuple[str | int, ...] = ()) -> Any:
+        """Return *raw*, which is *value* as it is read again, without its personal data. They are those of *owner*."""
         if isinstance(value, LEAVES):
-            return value
+            return raw
+        fields = fields_of(type(value))
+        if fields is not None:
+            return self._fields(fields, value, raw, owner, path)
         if isinstance(value, Mapping):
-            for key in value:
-                if self(key, owner) is not key:
-                    raise ConfigError(
-                        f"a key of a mapping is a {type(key).__name__} with personal fields; make it a value"
-                    )
-            return self._copied(value, owner, dict(zip(value, self._each(value.values(), owner), strict=True)))
-        if isinstance(value, (*_SETS, *_LISTS)):
-            inner = self._each(value, owner)
-            if hasattr(value, "_fields") and isinstance(value, tuple):
-                return self._copied(value, owner, type(value)(*inner))
-            # In the order of the set, and with each element, though placeholders may be equal.
-            return self._copied(value, owner, tuple(inner) if isinstance(value, tuple) else inner)
-        self.unknown = type(value).__name__
-        if any(inner.has_personal for inner in _classes_in(value)):
-            raise ConfigError(f"a {self.unknown} hides an object with personal fields; make it a class of attrs")
-        return value
+            pairs = zip(value.values(), raw.items(), strict=True)
+            return {key: self(inner, of, owner, (*path, key)) for inner, (key, of) in pairs}
+        return [self(inner, of, owner, (*path, n)) for n, (inner, of) in enumerate(zip(value, raw, strict=True))]
 
-    def _each(self, values: Any, owner: str | None) -> list[Any]:
-        return [self(inner, owner) for inner in values]
-
-    @staticmethod
-    def _copied(value: Any, owner: str | None, copy: Any) -> Any:
-        before = value.values() if isinstance(value, Mapping) else value
-        after = copy.values() if isinstance(copy, Mapping) else copy
-        return value if all(a is b for a, b in zip(before, after, strict=True)) else copy
-
-    def _fields(self, fields: Fields, value: Any, owner: str | None) -> Any:
-        cls = type(value)
+    def _fields(self, fields: Fields, value: Any, raw: Any, owner: str, path: tuple[str | int, ...]) -> Any:
         if fields.subject:
             who = getattr(value, fields.subject)
             owner = who if isinstance(who, str) else ""
-        elif owner is None and fields.has_personal:
-            raise ConfigError(
-                f"{cls.__name__} has personal fields, but no subject(); mark the field that names the person"
-            )
-        changes = {}
+        clear = {}
         for field in fields.all:
-            before = getattr(value, field.name)
+            if field.name not in raw:  # not taken by __init__, and made again
+                continue
+            at, of = (*path, field.name), raw[field.name]
             if not field.is_personal:
-                after = self(before, owner)
-            else:
-                if not isinstance(before, LEAVES) and any(inner.subject for inner in _classes_in(before)):
-                    raise ConfigError(
-                        f"{cls.__name__}.{field.name} is personal, and holds data of other subjects; mark only "
-                        "what is in it"
-                    )
-                self.subjects[owner or ""] = None
-                after = before if owner == self._keep else self._placeholder(cls, field)
-            if after is not before:
-                changes[field.name] = after
-        if not changes:
-            return value
-        given = {field.alias: changes.pop(field.name, getattr(value, field.name)) for field in fields.all if field.init}
-        if changes:
-            raise ConfigError(
-                f"{cls.__name__}.{next(iter(changes))} is or holds personal data, but __init__ does not take it, so it "
-                "cannot be sealed"
-            )
-        return cls(**given)
+                clear[field.name] = self(getattr(value, field.name), of, owner, at)
+                continue
+            clear[field.name] = placeholder = self._placeholder(type(value), field)
+            if json.dumps(of, sort_keys=True) != json.dumps(placeholder, sort_keys=True):
+                self.found.setdefault(owner, []).append([list(at), of])
+        return clear
 
 
-def _classes_in(value: Any) -> Iterator[Fields]:
-    """Yield the fields of the classes of all objects that can be reached from *value*, whatever holds them."""
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, (type, ModuleType, FunctionType, *LEAVES)):
-            continue
-        seen.add(id(one))
-        if (fields := fields_of(type(one))) is not None:
-            yield fields
-        waiting += gc.get_referents(one)
+def patched(value: Any, by: Iterable[Change]) -> Any:
+    """Return *value*, as JSON has it, with the changes *by*. It may be changed."""
+    root = [value]
+    for path, new in by:
+        holder: Any = root
+        steps = [0, *path]
+        for step in steps[:-1]:
+            holder = holder[step]
+        holder[steps[-1]] = new
+    return root[0]
 
 
 def personal_leaves(value: Any, *, inside: bool = False) -> Iterator[Any]:

@@ -19,13 +19,11 @@ from types import new_class
 from typing import Any, NamedTuple, NewType, Optional, TypedDict
 
 import attrs
-from cattrs import Converter
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from hypothesis import strategies as st
 
-from rscylla.eventsourcing import json_converter, personal, subject
+from rscylla.eventsourcing import personal, subject
 
-__all__ = ["SUBJECTS", "Drawn", "drawn_events", "forms_of", "found_in", "renaming", "text_of"]
+__all__ = ["SUBJECTS", "Drawn", "drawn_events", "forms_of", "found_in", "text_of"]
 
 PUBLIC = ("tea", "cup", "", "ünï", "a b")
 SUBJECTS = ("s-1", "s-2", "s-3")
@@ -51,12 +49,11 @@ Cents = NewType("Cents", int)
 
 @attrs.define
 class Drawn:
-    """A class of events, an object of it, the secrets in it, and all classes that it is made of."""
+    """A class of events, an object of it, and the secrets in it."""
 
     cls: type
     event: Any
     secrets: list[str]
-    classes: list[type]
 
 
 def forms_of(secret: str) -> Iterator[bytes]:
@@ -78,24 +75,12 @@ def found_in(written: bytes, secrets: list[str]) -> list[str]:
     return [s for s in secrets if any(form in written or form.lower() in folded for form in forms_of(s))]
 
 
-def renaming(classes: list[type]) -> Converter:
-    """Return a converter that gives the fields of *classes* other names, and leaves out those with their defaults."""
-    converter = json_converter()
-    for cls in classes:  # inner ones first
-        names = [f.name for f in (attrs.fields(cls) if attrs.has(cls) else dataclasses.fields(cls))]
-        other = {name: override(rename=f"the-{name}", omit_if_default=True) for name in names}
-        converter.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, converter, **other))
-        converter.register_structure_hook(cls, make_dict_structure_fn(cls, converter, **other))
-    return converter
-
-
 class _Maker:
     """Draws types together with values of them."""
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self.draw = draw
         self.secrets: list[str] = []
-        self.classes: list[type] = []
 
     def secret(self) -> str:
         self.secrets.append(f"Secret-{next(_numbers):06d}-Ångström-{uuid.uuid4().hex}")
@@ -215,7 +200,6 @@ class _Maker:
                 {f: attrs.field(type=of, metadata=field.metadata) for f, (of, field, _) in fields.items()},
                 frozen=True,
             )
-        self.classes.append(made)
         return made, made(**{f: value for f, (_, _, value) in fields.items()})
 
 
@@ -226,7 +210,7 @@ def drawn_events(draw: Callable[[Any], Any]) -> Drawn:
     cls, event = maker.object(3, secret=False, owned=True, root=True)
     # What is not in the object, such as the value of an optional field that is None, was drawn for nothing.
     there = text_of(event)
-    return Drawn(cls, event, [secret for secret in maker.secrets if secret in there], maker.classes)
+    return Drawn(cls, event, [secret for secret in maker.secrets if secret in there])
 
 
 def text_of(value: Any) -> str:
