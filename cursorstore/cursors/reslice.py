@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import attrs
 
 from rscylla._tokens import SNAPSHOT, Slice
 from rscylla.abc import CursorStore
 from rscylla.errors import ConfigError, CursorError, CursorRegression
-from rscylla.event import cursor_key
+from rscylla.event import EventID, cursor_key
 
 from ..checks import admin_of, check_consumer, find
 
 __all__ = ["reslice_cursors", "reslice_started"]
+
+_SNAPSHOT_DONE: Final = bytes.fromhex("ff" * 8)
+"""How the stream id of a snapshot's position begins that has all tokens behind it. Positions are of generation 0."""
 
 
 def reslice_cursors(
@@ -67,7 +73,7 @@ def _planned(
     """Return the cursors of the new slices, by name."""
     after: dict[str, str] = {}
     for key_slice in _slices(new):
-        cursor = min((saved for other, saved in before.items() if other.overlaps(key_slice)), key=cursor_key)
+        cursor = _lowest([saved for other, saved in before.items() if other.overlaps(key_slice)])
         name = key_slice.name(consumer)
         known = find(store, name)
         if known is not None and not rewind and cursor_key(known.cursor) > cursor_key(cursor):
@@ -80,6 +86,17 @@ def _planned(
             )
         after[name] = cursor
     return after
+
+
+def _lowest(cursors: Collection[str]) -> str:
+    """Return the lowest of *cursors*. If one lacks, and others are of a snapshot that goes on, that begins again."""
+    lowest = min(cursors, key=cursor_key)
+    ids = [EventID.parse(cursor) for cursor in cursors if cursor] if not lowest else []
+    going_on = [at for at in ids if at.is_row and not at.generation and not at.stream_id.startswith(_SNAPSHOT_DONE)]
+    if not going_on:
+        return lowest
+    # An initial one before one on request, whose rows it has, too.
+    return str(attrs.evolve(min(going_on, key=lambda at: at.seq), stream_id=bytes(16)))
 
 
 def _moved(store: CursorStore, after: Mapping[str, str], reason: str) -> dict[str, str]:

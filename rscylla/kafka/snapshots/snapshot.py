@@ -100,7 +100,7 @@ class Snapshots:
         if saved is not None and not is_open and is_kept:  # it has run before, with a snapshot or without one
             return self.mode != "initial_only"
         begins = "an initial snapshot begins"
-        if saved is None or not is_open:
+        if saved is None or not is_open or not is_kept:
             head = stream.head_cursor(self.lag)
             # In this order: a cursor without a snapshot would mean that none is missing.
             admin.reset_cursor(name, str(Position(INITIAL)), reason=begins)

@@ -402,6 +402,32 @@ def test_when_needed_takes_another_one_when_changes_were_lost(bench: Bench) -> N
     assert bench.replica() == bench.base()
 
 
+def test_when_needed_takes_one_alone_when_changes_were_lost_of_slices_of_which_one_had_not_begun(bench: Bench) -> None:
+    bench.table()
+    bench.cql("INSERT INTO ks.t (pk, v) VALUES (1, 1)", "INSERT INTO ks.t (pk, v) VALUES (2, 2)")
+    for index in range(2):
+        bench.store.set_cursor(slice_name(CONSUMER, index, 2), bench.stream().cursor_at())
+    bench.store.reset_cursor(f"{CONSUMER}/snapshot[1/2]", str(Position(0).at(2**63 - 1)), reason="test")
+    for name in (CONSUMER, f"{CONSUMER}/snapshot"):
+        reslice_started(bench.store, name, 2, 1, reason="test")
+    bench.clock.advance(timedelta(days=3))
+    assert bench.take("when_needed")
+    bench.follow()
+    assert bench.take("when_needed")
+    assert sorted(key["pk"] for key, _ in bench.sink.records) == [1, 2]
+
+
+def test_when_needed_begins_again_when_changes_were_lost_while_it_was_interrupted(bench: Bench) -> None:
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(20)))
+    interrupted(bench, 5)
+    bench.clock.advance(timedelta(days=3))
+    assert bench.take("when_needed")
+    bench.follow()
+    assert bench.take("when_needed")
+    assert sorted(key["pk"] for key, _ in bench.sink.records) == list(range(20))
+
+
 def test_an_unknown_mode(bench: Bench) -> None:
     with pytest.raises(ConfigError, match=r"snapshot\.mode is 'always'; it can be initial, initial_only, never"):
         bench.snapshots("always")  # type: ignore[arg-type]
@@ -630,6 +656,40 @@ def test_a_request_follows_its_table_into_other_slices(bench: Bench) -> None:
         stream, name = bench.stream().sliced(index, 2), slice_name(CONSUMER, index, 2)
         bench.snapshots("never").follow(stream, bench.store, name, bench.stop)
     assert sorted(value["after"]["pk"] for value in bench.sink.rows) == list(range(50))
+
+
+@pytest.mark.parametrize("begin", [reslice_cursors, reslice_started])
+@pytest.mark.parametrize("done", [False, True])
+def test_a_request_goes_on_with_slices_of_which_one_was_never_asked(bench: Bench, begin: Any, done: bool) -> None:
+    """It may have begun since, or never."""
+    bench.table()
+    bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(50)))
+    for index in (0, 2):
+        bench.store.set_cursor(slice_name(CONSUMER, index, 3), bench.stream().cursor_at())
+    asked = request(bench.stream(), bench.store, CONSUMER, reason="test")
+    if done:
+        bench.store.reset_cursor(asked[0], Position(0).at(2**63 - 1), reason="an initial one, which is complete")
+    bench.store.reset_cursor(slice_name(CONSUMER, 1, 3), "", reason="test")
+    for name in (CONSUMER,) if begin is reslice_cursors else (CONSUMER, f"{CONSUMER}/snapshot"):
+        begin(bench.store, name, 3, 1, reason="test")
+    bench.clock.on_wait = lambda seconds: bench.stop.set() if seconds == 5 else None
+    bench.snapshots("never").follow(bench.stream(), bench.store, CONSUMER, bench.stop)
+    assert sorted(value["after"]["pk"] for value in bench.sink.rows) == list(range(50))
+
+
+@pytest.mark.parametrize("kinds", [(0, 1), (1, 0), (0, 0)])
+def test_an_initial_snapshot_goes_on_with_slices_of_which_one_was_never_asked(kinds: tuple[int, int]) -> None:
+    store = MemoryCursorStore()
+    for index, kind in enumerate(kinds):
+        store.reset_cursor(slice_name(f"{CONSUMER}/snapshot", index, 3), Position(kind).at(index), reason="test")
+    after = reslice_started(store, f"{CONSUMER}/snapshot", 3, 1, reason="test")
+    assert after == {f"{CONSUMER}/snapshot": str(Position(0))}
+
+
+def test_nobody_asked_for_a_snapshot_that_was_complete_where_it_began() -> None:
+    store = MemoryCursorStore()
+    store.reset_cursor(slice_name(f"{CONSUMER}/snapshot", 0, 2), Position(1).at(2**63 - 1), reason="test")
+    assert reslice_started(store, f"{CONSUMER}/snapshot", 2, 1, reason="test") == {f"{CONSUMER}/snapshot": ""}
 
 
 # ---------------------------------------------------------------- positions
