@@ -34,6 +34,11 @@ class Gate:
         self.is_shut = 0
         self._inside = Counter[int]()  # threads, and how deep
 
+    @property
+    def has_me(self) -> bool:
+        """Whether the calling thread is inside."""
+        return threading.get_ident() in self._inside
+
     def __enter__(self) -> None:
         me = threading.get_ident()
         with self.changed:
@@ -92,7 +97,7 @@ class Party:
 
     def __enter__(self) -> None:
         owner = self._owner
-        owner._gate.__enter__()
+        owner.enter()
         try:
             owner.check()
             self._session = self._session or owner.session

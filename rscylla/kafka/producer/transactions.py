@@ -144,8 +144,27 @@ class TransactionalPublisher(KafkaPublisher):
         if self._server == threading.get_ident():  # a callback: the commit waits for it
             super().publish(messages, done)
             return
-        with self._gate:
+        self.enter()
+        try:
             super().publish(messages, done)
+        finally:
+            self._gate.__exit__()
+
+    def enter(self) -> None:
+        """Come inside of the gate, where there is a session, which may have failed.
+
+        It begins before: who begins one waits for a commit of another thread, and that for all who are inside.
+        """
+        while True:
+            is_inside = self._gate.has_me
+            if not is_inside and not self._has_session:
+                with self._commits:
+                    if not self._has_session:
+                        self.begin()
+            self._gate.__enter__()
+            if is_inside or self._has_session:
+                return
+            self._gate.__exit__()  # it has ended meanwhile, since nobody used it
 
     def _pass_on(self, messages: Sequence[Message], done: PublishDone) -> None:
         self._open()  # after topics were created, which may take longer than a transaction
@@ -416,10 +435,14 @@ class TransactionalPublisher(KafkaPublisher):
         self._connect({**self._config}).purge()  # librdkafka checks it
         return NoProducer()
 
+    @property
+    def _has_session(self) -> bool:
+        return self._is_alive or self._lost is not None
+
     def _renew(self) -> None:
         self.check()
         if not self._is_alive:
-            self.begin()
+            raise PublishFailed("the session has ended; what was not committed is published again")
 
     def _rejoin(self) -> None:
         until = self._apart_until

@@ -6,8 +6,9 @@ import contextlib
 import json
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -179,6 +180,106 @@ def test_no_commit_comes_between_the_records_of_an_event(stores: Stores) -> None
         assert not committed.is_set()
     assert committed.wait(LONG_S)
     thread.join()
+
+
+class Beside:
+    """Work in a thread of its own, which must end."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - told by end()
+            self._failed.append(error)
+
+    def end(self) -> None:
+        self._thread.join(LONG_S)
+        assert not self._thread.is_alive(), "it waits for ever"
+        assert not self._failed
+
+
+@pytest.fixture
+def alone(kafka: MockKafka) -> Iterator[TransactionalPublisher]:
+    config = {"bootstrap.servers": kafka.servers, "log_level": 0}
+    publisher = TransactionalPublisher(config, "alone", interval=LATE)
+    yield publisher
+    publisher.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_flush_while_the_first_record_is_published_waits_for_it(
+    kafka: MockKafka, alone: TransactionalPublisher, monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    inside, ready = threading.Event(), alone._ready
+
+    def while_another_thread_flushes() -> None:
+        inside.set()
+        eventually(lambda: alone._gate.is_shut == 1, LONG_S)
+        ready()
+
+    monkeypatch.setattr(alone, "_ready", while_another_thread_flushes)
+    party = alone.join(lambda: True) if joined else contextlib.nullcontext()
+
+    def publish() -> None:
+        with party:
+            alone.publish(given(1), outcome)
+
+    outcome = Outcome()
+    publishing_ = Beside(publish)
+    assert inside.wait(LONG_S)
+    flushing = Beside(lambda: alone.flush(LONG_S))
+    publishing_.end()
+    flushing.end()
+    assert outcome.wait() is None
+    assert [message.value for message in kafka.read("t")] == [b"1"]
+
+
+@pytest.mark.slow
+def test_first_records_of_two_threads_are_of_one_session(
+    kafka: MockKafka, alone: TransactionalPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, ready = threading.Barrier(2), alone._ready
+
+    def together() -> None:
+        both.wait(LONG_S)
+        ready()
+
+    monkeypatch.setattr(alone, "_ready", together)
+    outcomes = [Outcome(), Outcome()]
+    threads = [Beside(partial(alone.publish, given(number), outcome)) for number, outcome in enumerate(outcomes)]
+    for thread in threads:
+        thread.end()
+    assert alone.flush(LONG_S)
+    assert [outcome.wait() for outcome in outcomes] == [None, None]
+    assert alone.session == 1
+    assert sorted(message.value or b"" for message in kafka.read("t")) == [b"0", b"1"]
+
+
+@pytest.mark.slow
+def test_a_session_that_ended_before_its_first_record_begins_again(
+    kafka: MockKafka, alone: TransactionalPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = alone.begin
+
+    def begin_and_end() -> int:
+        number = begin()
+        if number == 1:
+            with monkeypatch.context() as meanwhile:
+                meanwhile.setattr("rscylla.kafka.producer.transactions.IDLE_SESSION_S", 0.0)
+                alone._tend()
+        return number
+
+    monkeypatch.setattr(alone, "begin", begin_and_end)
+    outcome = Outcome()
+    alone.publish(given(1), outcome)
+    assert alone.flush(LONG_S)
+    assert outcome.wait() is None
+    assert alone.session == 2
 
 
 @pytest.mark.slow
