@@ -12,7 +12,7 @@ All of it is pure but ``formats.registry``: nothing else here connects, waits, o
 
 from ..types import Field, Schema
 from .direct import direct
-from .emitter import Emitter, RowReader
+from .emitter import Emitter, RowReader, keys_only
 from .formats.avro import avro_encoder, avro_schema
 from .formats.converters import AvroConverter, Converter, Converters, JsonSchemaConverter, converters_of
 from .formats.json import JsonConverter, schema_json
@@ -58,6 +58,7 @@ __all__ = [
     "float_text",
     "java_pattern",
     "json_schema",
+    "keys_only",
     "schema_json",
     "told",
     "transforms_of",

@@ -613,6 +613,14 @@ cdef class RowBytes(Columns):
             return True
         return where.elements >= 0 and delta[where.elements].size >= 0
 
+    cdef bint touches(self, const Cell* delta) noexcept:
+        """Whether a delta touches a column outside of the key."""
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if not self.wheres[i].in_key and self.is_touched(i, delta):
+                return True
+        return False
+
     cdef inline object decoded(self, Py_ssize_t i, const Cell* cell):
         decode = self.decoders[i]
         if isinstance(decode, Decoder):
@@ -688,7 +696,7 @@ cdef class ChangeBytes:
     cdef dict codes
     cdef bint is_legacy, has_preimages, has_tombstones
     cdef Images before, after
-    cdef RowBytes key
+    cdef RowBytes key, values
     cdef tuple key_ends
     cdef list leads, slots, targets
     cdef bytes tail
@@ -713,6 +721,7 @@ cdef class ChangeBytes:
         self.leads = [lead for lead, *_ in segments]
         self.slots = [slot for _, slot, _ in segments]
         self.targets = [target for *_, target in segments]
+        self.values = self.targets[self.slots.index(AFTER)]
         self.tail = tail
 
     def __dealloc__(self):
@@ -779,6 +788,8 @@ cdef class ChangeBytes:
                 before = preimage
                 if is_update:
                     how_before = UPDATED if self.before == ONLY_UPDATED else AS_IT_IS if postimage == NULL else JOINED
+        if is_update and (how_before != AS_IT_IS or how_after != AS_IT_IS) and not self.values.touches(row):
+            return None  # the log may have had only keys then
         us = us_at(row[self.time].data)
         ms = us // 1000  # rounded down, too
         key = None

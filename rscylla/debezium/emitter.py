@@ -17,7 +17,7 @@ from .rows import us_of
 from .settings import Settings
 from .shape import REQUIRED_LONG, REQUIRED_TEXT, Row, RowReader, Shape, struct_of
 
-__all__ = ["Emitter", "RowReader"]
+__all__ = ["Emitter", "RowReader", "keys_only"]
 
 _HEARTBEAT_KEY: Final = struct_of(
     (("serverName", REQUIRED_TEXT),),
@@ -104,17 +104,22 @@ class Emitter:
 _PLANS_KEPT: Final = 256
 
 
+def keys_only(table: Table) -> str:
+    """Return why the legacy format has no records of *table*, whose log has only keys."""
+    name = table.full_name
+    return (
+        f"{name} has only keys ('delta': 'keys'), and in the legacy format all columns would look untouched; use "
+        f"cdc.output.format=advanced, or ALTER TABLE {name} WITH cdc = {{'delta': 'full'}}"
+    )
+
+
 class _Plan(Shape):
     """What becomes of the changes of one layout."""
 
     def __init__(self, settings: Settings, layout: Layout) -> None:
         super().__init__(settings, layout.table, layout.keys, layout.values)
         if self._is_legacy and layout.table.delta == "keys":
-            name = layout.table.full_name
-            raise ConfigError(
-                f"the log of {name} has only keys ('delta': 'keys'), and in the legacy format all columns would look "
-                f"untouched; use cdc.output.format=advanced, or ALTER TABLE {name} WITH cdc = {{'delta': 'full'}}"
-            )
+            raise ConfigError(f"the log of {keys_only(layout.table)}")
         self._layout = layout
         self._codes = self._codes_of(has_clustering=bool(layout.table.clustering_key))
         self._image = self._legacy_images if self._is_legacy else self._advanced_images
@@ -232,6 +237,8 @@ class _Plan(Shape):
         self, code: str, cells: Cells, preimage: Cells | None, postimage: Cells | None, of_row: bool
     ) -> tuple[Row | None, Row | None, bool]:
         """Return before, after, and whether the envelope has microseconds and nanoseconds."""
+        if code == "u":
+            self._check_touched(cells)
         if code == "d":
             return self._in_before.cells(cells if preimage is None else preimage, cells, of_row), None, True
         before = None if preimage is None else self._in_before.cells(preimage, cells, of_row=True)
@@ -249,15 +256,31 @@ class _Plan(Shape):
             if not is_update:
                 before = self._in_before.row(preimage)
             elif settings.before == "only-updated":
+                self._check_touched(cells)
                 before = self._in_before.updated(preimage, cells)
             elif postimage is not None:
+                self._check_touched(cells)
                 before = self._in_before.joined(preimage, postimage, cells)
             else:
                 before = self._in_before.row(preimage)
         if postimage is not None:
             only_updated = is_update and settings.after == "only-updated"
+            if only_updated:
+                self._check_touched(cells)
             after = self._in_after.updated(postimage, cells) if only_updated else self._in_after.row(postimage)
         return before, after, False
+
+    def _check_touched(self, cells: Cells) -> None:
+        """Raise ``MetadataError`` if an update does not say which columns it touched, as all would look untouched."""
+        if any(column.touched_in(cells) for column in self._layout.values):
+            return
+        table = self._layout.table
+        if table.lacks_values(us_of(cells[self._layout.time])):  # type: ignore[arg-type]
+            raise MetadataError(
+                f"an update of {table.full_name} does not say which columns it touched, because the log had only keys "
+                "('delta': 'keys') when it was written; use cdc.output.format=advanced with cdc.include.after=full "
+                "alone, or begin after it, with a snapshot"
+            )
 
 
 _UPDATE: Final = b"\x01"

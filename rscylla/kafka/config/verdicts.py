@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...cdc.log import read_table
-from ...debezium import Settings
+from ...debezium import Settings, keys_only
 from ...driver import ReadSession, Session, consistency_named
 from ...errors import CDCDisabled, ConfigError, TableNotFound
 from ...publish import DebeziumMessages
@@ -109,6 +109,8 @@ def _of_table(properties: Properties, reading: ReadSession, name: str) -> Iterat
         wrong = f"has {name}; names must be in lower case"
         yield Finding("scylla.table.names", wrong, note=f"{RUNS}: it finds names with capitals")
     if properties.text("cdc.output.format").lower() != "advanced":
+        if table.delta == "keys":
+            yield Finding("cdc.output.format", f"is legacy, but {keys_only(table)}")
         return
     for prop, image in _IMAGES.items():
         wanted, has = properties.text(prop).lower(), getattr(table, image)

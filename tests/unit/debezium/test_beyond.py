@@ -15,6 +15,7 @@ from rscylla.cdc.rows.changes import Change
 from rscylla.debezium import DIFFERENCES, Emitter, JsonConverter, Record, Settings
 from rscylla.debezium.settings import CONNECTOR_VERSION
 from rscylla.errors import ConfigError, MalformedData, MetadataError
+from rscylla.publish import DebeziumMessages
 
 PAGE = (Path(__file__).parents[3] / "docs" / "debezium.md").read_text()
 KEYSPACE = (
@@ -227,3 +228,35 @@ def test_the_legacy_format_does_not_say_that_columns_are_untouched_where_the_log
             produced(schema, statement, LEGACY)
         ((key, value),) = produced(schema, statement, ADVANCED)
         assert (key["pk"], value["op"]) == (1, statement[0].lower().replace("i", "c"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        LEGACY,
+        LEGACY | {"experimental.preimages.enabled": "true"},
+        *(
+            ADVANCED | {"cdc.include.before": before, "cdc.include.after": after}
+            for before, after in [("only-updated", "none"), ("none", "only-updated"), ("full", "full")]
+        ),
+    ],
+)
+def test_an_update_that_does_not_say_what_it_touched_is_refused_where_all_would_look_untouched(
+    given: dict[str, str],
+) -> None:
+    images = "'enabled': true, 'preimage': true, 'postimage': true"
+    statements = (
+        "INSERT INTO k.t (pk, v) VALUES (1, 2)",
+        f"ALTER TABLE k.t WITH cdc = {{{images}, 'delta': 'keys'}}",
+        "UPDATE k.t SET v = 3 WHERE pk = 1",
+        f"ALTER TABLE k.t WITH cdc = {{{images}, 'delta': 'full'}}",
+        "UPDATE k.t SET l = [1] WHERE pk = 1",
+    )
+    schema = f"{KEYSPACE}CREATE TABLE k.t (pk int PRIMARY KEY, v int, l list<int>) WITH cdc = {{{images}}}"
+    events = events_of(schema, "\n".join(statements))
+    messages = DebeziumMessages(given)
+    for event in (events[0], events[2]):
+        assert messages(event)
+    with pytest.raises(MetadataError, match=r"an update of k\.t does not say which columns it touched"):
+        messages(events[1])
+    assert DebeziumMessages(ADVANCED | {"cdc.include.before": "none"})(events[1])

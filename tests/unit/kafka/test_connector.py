@@ -697,6 +697,15 @@ def test_a_table_that_is_not_there_is_refused(session: rscylla.Session) -> None:
     assert "it reads what was logged before" in note
 
 
+def test_a_log_of_keys_is_refused_in_the_legacy_format_before_it_is_read(session: rscylla.Session) -> None:
+    session.execute("CREATE TABLE shop.k (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'delta': 'keys'}")
+    given = {"topic.prefix": "d", "scylla.cluster.ip.addresses": "h:1", "scylla.table.names": "shop.k"}
+    [found] = verdicts(Properties.of(given), session)
+    assert (found.property, found.level, found.note) == ("cdc.output.format", "error", "")
+    assert found.message.startswith("is legacy, but shop.k has only keys ('delta': 'keys')")
+    assert verdicts(Properties.of(given | {"cdc.output.format": "advanced"}), session) == []
+
+
 def test_a_publisher_of_ones_own_is_left_open(session: rscylla.Session, kafka: MockKafka) -> None:
     create(session, "items")
     insert(session, "items", 1)
