@@ -20,7 +20,6 @@ __all__ = [
     "conflict",
     "find",
     "moves",
-    "overridden",
     "process_name",
     "signature",
 ]
@@ -54,11 +53,6 @@ def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
             given=codec.decode(given),
         )
     return given > known
-
-
-def overridden(store: CursorStore, kind: type[CursorStore], method: str = "set_cursor") -> bool:
-    """Return whether *store* has another *method* than *kind*, which has to be called each time."""
-    return getattr(getattr(store, method), "__func__", None) is not getattr(kind, method)
 
 
 def conflict(consumer: str) -> CursorConflict:

@@ -17,7 +17,7 @@ from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, is_resumable
 from rscylla.event import Event
 
-from ..checks import admin_of, check_consumer, conflict, find, moves, overridden
+from ..checks import admin_of, check_consumer, conflict, find, moves
 from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["BufferedCursorStore"]
@@ -125,7 +125,7 @@ class BufferedCursorStore:
 
     def last_event_of(self, consumer: str) -> LastEvent:
         slot = self._slot(consumer)
-        if not self._background or overridden(self, BufferedCursorStore):  # each call may have to write
+        if not self._background:  # each call may have to write
             return LastEvent()
         with self._lock:
             self._take_last(consumer, slot)
@@ -179,9 +179,6 @@ class BufferedCursorStore:
         raise first
 
     def flush_cursor(self, consumer: str) -> None:
-        if overridden(self, BufferedCursorStore, "flush"):
-            self.flush()
-            return
         slot = self._slot(consumer)
         with slot.writing:
             self._write(consumer, slot)

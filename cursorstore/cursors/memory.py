@@ -15,7 +15,7 @@ from rscylla.abc import CursorRecord, LastEvent
 from rscylla.clock import Clock, SystemClock
 from rscylla.event import Event
 
-from ..checks import check_consumer, check_reason, conflict, moves, overridden
+from ..checks import check_consumer, check_reason, conflict, moves
 from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["MemoryCursorStore"]
@@ -103,7 +103,7 @@ class MemoryCursorStore:
         with known.lock:
             self._take(consumer, known)
             is_open, known.left.is_open = known.left.is_open, False
-            known.left, known.taken = LastEvent(is_open=is_open and not overridden(self, MemoryCursorStore)), None
+            known.left, known.taken = LastEvent(is_open=is_open), None
             return known.left
 
     def _take(self, consumer: str, known: _Cursors) -> None:
@@ -138,10 +138,7 @@ class MemoryCursorStore:
             self._flush(consumer)
 
     def flush_cursor(self, consumer: str) -> None:
-        if overridden(self, MemoryCursorStore, "flush"):
-            self.flush()
-        else:
-            self._flush(consumer)
+        self._flush(consumer)
 
     def _flush(self, consumer: str) -> None:
         known = self._of(consumer)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import attrs
 
@@ -89,7 +89,10 @@ class FlushableCursorStore(CursorStore, Protocol):
     """
 
     def flush_cursor(self, consumer: str) -> None:
-        """Make the cursor of *consumer* durable. ``run`` calls it instead of ``flush``; it raises what that raises."""
+        """Make the cursor of *consumer* durable. ``run`` calls it instead of ``flush``; it raises what that raises.
+
+        A subclass that overrides ``flush``, and not this, gets its ``flush`` called.
+        """
 
 
 @runtime_checkable
@@ -131,8 +134,7 @@ class CoalescingCursorStore(CursorStore, Protocol):
         While it is open, the run leaves each consumed event there, in the order of their cursors, instead of calling
         ``set_cursor``. The store takes the event whenever it writes, or is asked for the cursor, and saves its id as
         ``set_cursor`` would, maybe in another thread. It closes the place when the run must know of an error, which the
-        next ``set_cursor`` then raises. A subclass that overrides ``set_cursor`` returns a closed one to get each
-        cursor.
+        next ``set_cursor`` then raises. A subclass that overrides ``set_cursor``, and not this, gets each cursor.
         """
 
 
@@ -169,8 +171,7 @@ class EventSaver:
 
 def flush_cursor(store: CursorStore, consumer: str) -> None:
     """Make the cursor of *consumer* durable, and those of others only if *store* cannot do otherwise."""
-    # Of its class, as below.
-    flush = getattr(type(store), "flush_cursor", None)
+    flush = _shortcut(store, "flush_cursor", "flush")
     store.flush() if flush is None else flush(store, consumer)
 
 
@@ -186,9 +187,20 @@ def unsaved_s(store: CursorStore, consumer: str) -> float:
 
 def last_event_of(store: CursorStore, consumer: str) -> LastEvent:
     """Return where to leave the last event of *consumer* for *store*; closed for ever if the store has no place."""
-    # Of its class: a store around another may pass on all methods that it lacks, and still gets each cursor.
-    found = getattr(type(store), "last_event_of", None)
+    found = _shortcut(store, "last_event_of", "set_cursor")
     return LastEvent() if found is None else cast("LastEvent", found(store, consumer))
+
+
+def _shortcut(store: CursorStore, name: str, whole: str) -> Callable[..., Any] | None:
+    """Return the method *name* of a store, which spares the calls of *whole*; None if it has none.
+
+    A subclass, or an object, that overrides *whole* alone gets its calls. The method is of the class: a store around
+    another may pass on all methods that it lacks, and still gets its own calls.
+    """
+    kind = type(store)
+    first = next((each for each in kind.__mro__ if name in vars(each) or whole in vars(each)), object)
+    is_own = name in vars(first) and whole not in getattr(store, "__dict__", ())
+    return getattr(kind, name) if is_own else None
 
 
 @attrs.frozen

@@ -163,7 +163,17 @@ def test_a_consumer_that_writes_for_all_gets_no_error_of_another(inner: Inner, c
         store.set_cursor("b", "2")
 
 
-@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore])
+class OfAUser(MemoryCursorStore):
+    """A store that has both methods, as a user writes one."""
+
+    def flush(self) -> None:
+        raise AssertionError
+
+    def flush_cursor(self, consumer: str) -> None:
+        self.flushed = [consumer]
+
+
+@pytest.mark.parametrize("kind", [MemoryCursorStore, BufferedCursorStore, OfAUser])
 def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner, kind: Any) -> None:
     class Own(kind):
         flushes = 0
@@ -175,6 +185,22 @@ def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner, kind: A
     flush_cursor(store, "a")
     assert store.flushes == 1
     store.close()
+
+
+def test_a_flush_that_is_replaced_on_an_object_is_not_bypassed() -> None:
+    store, flushes = MemoryCursorStore(), list[int]()
+    store.flush = lambda: flushes.append(1)  # type: ignore[method-assign]
+    flush_cursor(store, "a")
+    assert flushes == [1]
+
+
+def test_a_cursor_is_flushed_alone_by_the_store_that_says_how() -> None:
+    class Below(OfAUser):
+        pass
+
+    for store in (OfAUser(), Below()):
+        flush_cursor(store, "a")
+        assert store.flushed == ["a"]
 
 
 def test_background_thread_writes_every_interval(inner: Inner, clock: TickClock) -> None:

@@ -8,6 +8,7 @@ import pytest
 from mockkafka import MockKafka
 
 from cursorstore import IntCursorCodec, MemoryCursorStore
+from rscylla.abc import flush_cursor
 from rscylla.errors import ConfigError
 from rscylla.kafka import KafkaCursorStore
 from rscylla.reflex import take_along
@@ -39,3 +40,15 @@ def test_another_number_of_slices_is_refused_with_what_can_be_done(
     elsewhere.set_cursor(before, "7")
     with pytest.raises(ConfigError, match=f"rscylla cursor reslice c --from {kept} --to {count}"):
         take_along(elsewhere, name, (index, count), from_whole=False)
+
+
+def test_a_flush_that_a_subclass_overrides_is_not_bypassed() -> None:
+    class Own(KafkaCursorStore):
+        flushes = 0
+
+        def flush(self) -> None:
+            self.flushes += 1
+
+    store = Own({"bootstrap.servers": "localhost:1"})
+    flush_cursor(store, "c")
+    assert store.flushes == 1
