@@ -99,7 +99,7 @@ def reslice_group(
 
     Raises:
         ConfigError: there is no such group, or *count* is invalid, or another change is in progress or has ended this
-            one.
+            one; or a member has a consumer whose store keeps the number of slices.
         Stopped: *stop* was set.
         QueryTimeout: members did not let go in time. SourceError: a database did not answer.
     """
@@ -116,6 +116,11 @@ def reslice_group(
     if view.count == count:
         raise ConfigError(
             f"group {name!r} has {count} slices already, and is changing to {view.next_count}; abort that"
+        )
+    if staying := next((member for member in view.members if member.slices_stay), None):
+        raise ConfigError(
+            f"group {name!r} keeps {view.count} slices: {staying.owner} has cursors in a store that keeps their "
+            "number, as that of a Kafka connector in exactly-once mode does"
         )
     old = view.count
     try:

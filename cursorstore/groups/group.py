@@ -187,9 +187,9 @@ class _Membership(Holder):
                 raise failed or QueryTimeout(f"group {self.name!r} could not be stored; try again")
         return view
 
-    def announce(self, reads: Iterable[str]) -> None:
+    def announce(self, reads: Iterable[str], *, slices_stay: bool = False) -> None:
         """Have the next renewal tell the others what this process reads on each of its slices. No query."""
-        self._reads = packed(reads)
+        self._reads = packed(reads, slices_stay)
 
     def renew(self) -> None:
         """Extend the membership: its full duration starts again.

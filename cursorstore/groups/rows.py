@@ -109,20 +109,23 @@ def member_of(
     token: str, owner: str, since: str, left_s: float, renewals: int, drains: bool, reads: bytes | None
 ) -> GroupMember:
     """Return a member as a table has it."""
-    return GroupMember(token, owner, moment(since), timedelta(seconds=left_s), renewals, drains, _unpacked(reads))
+    return GroupMember(token, owner, moment(since), timedelta(seconds=left_s), renewals, drains, *_unpacked(reads))
 
 
-def packed(names: Iterable[str]) -> bytes:
-    """Return names of consumers in few bytes: each look reads those of all members, and many are alike."""
-    return zlib.compress(json.dumps(sorted(names)).encode())
+def packed(names: Iterable[str], slices_stay: bool = False) -> bytes:
+    """Return what a member tells in few bytes: each look reads that of all members, and many are alike."""
+    return zlib.compress(json.dumps([sorted(names), slices_stay]).encode())
 
 
-def _unpacked(names: bytes | None) -> frozenset[str] | None:
-    """Return the names that were packed; None if there are none, or a later release packs them in another way."""
+def _unpacked(told: bytes | None) -> tuple[frozenset[str] | None, bool]:
+    """Return what was packed; None for names that are not there, or that another release packs in another way."""
     try:
-        return None if names is None else frozenset(json.loads(zlib.decompress(names)))
+        if told is not None:
+            names, slices_stay = json.loads(zlib.decompress(told))
+            return frozenset(names), slices_stay is True
     except (zlib.error, ValueError, TypeError):
-        return None
+        pass
+    return None, False
 
 
 def view_of(

@@ -22,6 +22,7 @@ class GroupMember:
     ``token`` identifies it: a process that joins again has another one. ``owner`` is its name, for people. ``renewals``
     is the number of times it has renewed its membership. ``drains``: it was asked to hand over its slices, and gets no
     others. ``reads``: what it reads on each of its slices, as names of consumers and tables; None if it has not told.
+    ``slices_stay``: a cursor of that is in a store that keeps its number of slices.
     """
 
     token: str
@@ -31,6 +32,7 @@ class GroupMember:
     renewals: int = 0
     drains: bool = False
     reads: frozenset[str] | None = None
+    slices_stay: bool = False
 
 
 @attrs.frozen

@@ -99,11 +99,12 @@ class Membership(Fencing, Protocol):
             SourceError: the store did not answer.
         """
 
-    def announce(self, reads: Iterable[str]) -> None:
+    def announce(self, reads: Iterable[str], *, slices_stay: bool = False) -> None:
         """Have the next renewal tell the other members what this process reads on each of its slices. Sends no query.
 
         Args:
             reads: names that mean the same in all members: those of whole consumers, and of their tables.
+            slices_stay: whether a cursor of them is in a store that keeps its number of slices.
         """
 
     def renew(self) -> None:

@@ -371,6 +371,20 @@ class MembershipContract(_Groups):
         a.give(0, b.token)
         assert {m.owner: m.reads for m in a.look().members} == {"a": names, "b": None}
 
+    def test_consumers_whose_store_keeps_their_slices_are_not_resliced(self, name: str) -> None:
+        table, a = self.open_table(), self.joined(name, "a")
+        a.announce(["orders"], slices_stay=True)
+        a.renew()
+        a.take(a.look(), {0})
+        with pytest.raises(ConfigError, match=r"keeps \d+ slices: a has cursors in a store that keeps their number"):
+            reslice_group(table, name, 128, clock=ManualClock())
+        assert (a.look().next_count, a.held()) == (0, {0})
+        a.announce(["orders"])
+        a.renew()
+        a.give(0, NOBODY)
+        reslice_group(table, name, 128, clock=ManualClock())
+        assert a.look().count == 128
+
     def test_change_that_takes_too_long_is_undone(self, name: str) -> None:
         table, a = self.open_table(), self.joined(name, "busy")
         a.take(a.look(), {0})

@@ -252,7 +252,9 @@ class GroupWork:
                 readers.setdefault(what, set()).add(one.index)
         self._readers = {what: frozenset(indexes) for what, indexes in readers.items()}
         if by_index:  # a process without slices would run the same
-            self._membership.announce(readers)
+            stores = (worker.spec.store for worker in self.workers)
+            stay = any(getattr(store, "slices_stay", False) for store in stores)
+            self._membership.announce(readers, slices_stay=stay)
 
     def check(self) -> None:
         """Raise ``ServiceFailed`` if lanes went on for too long after their slice was lost. Called now and then."""

@@ -22,6 +22,7 @@ from cursorstore import (
     MemoryGroupTable,
     MemoryMembership,
     ScyllaCursorStore,
+    reslice_group,
 )
 from rscylla._timeuuid import datetime_of
 from rscylla._tokens import slices_text
@@ -338,6 +339,24 @@ def test_a_change_of_slices_that_nobody_finishes_is_not_ready_and_logged(
     team.until_held(4, 4)
     for member in (first, second):
         team.until(lambda: member.service.ready()["status"] == "ok", "it is ready again")  # noqa: B023
+
+
+class Staying(FakeCursorStore):
+    slices_stay = True
+
+
+def test_the_slices_of_a_store_that_keeps_their_number_are_not_changed(team: Team) -> None:
+    def lanes(index: int, count: int) -> Iterable[Spec]:
+        name = slice_name("billing", index, count)
+        yield Spec(FakeStream([], clock=team.clock), store, RecordingConsumer(name), clock=team.clock)
+
+    store = Staying()
+    team.join("first", lanes=lanes)
+    team.until_held(8)
+    team.until(lambda: [member.slices_stay for member in team.view().members] == [True], "it has told")
+    with pytest.raises(ConfigError, match="keeps 8 slices: first has cursors in a store that keeps their number"):
+        reslice_group(team.table, "shop", 16, clock=team.clock)
+    assert team.view().next_count == 0
 
 
 def test_services_with_different_consumers_in_one_group_are_not_ready(team: Team) -> None:
