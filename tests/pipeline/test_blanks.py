@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla._timeuuid import us_of
+from rscylla.driver import ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import CDCDisabled
 from rscylla.testing import ManualClock
@@ -165,6 +167,57 @@ def test_other_alterations_are_no_gap(shop: Shop, what: list[str]) -> None:
     shop.write(2)
     shop.run()
     assert shop.seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "what", ["WITH cdc = {'enabled': true}", "WITH comment = ''", "WITH gc_grace_seconds = 864000"]
+)
+def test_an_alteration_that_changes_nothing_is_no_gap(shop: Shop, what: str) -> None:
+    shop.session.execute("CREATE TABLE ks.cdc_other (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
+    shop.write(2)
+    shop.alter(what)
+    shop.session.execute("ALTER TABLE ks.cdc_other WITH cdc = {'enabled': false}")
+    shop.write(3)
+    shop.run()
+    shop.alter(what)
+    shop.run()
+    assert shop.seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("by", ["stream"], indirect=True)
+@pytest.mark.parametrize(
+    "off", [OFF, "WITH CDC = {'enabled': 'false'} AND comment = ''", "with \"cdc\"={'enabled':false}"]
+)
+@pytest.mark.parametrize("advance", [0, 1])
+def test_an_alteration_that_may_have_switched_cdc_off_is_a_gap_however_it_is_written(
+    shop: Shop, off: str, advance: int
+) -> None:
+    shop.clock.advance(1)
+    for each in (off, ON):
+        shop.session.execute(f"ALTER TABLE \n ks . T {each}")
+        shop.clock.advance(advance)
+    shop.write(2)
+    shop.gap()
+
+
+@pytest.mark.parametrize("by", ["stream"], indirect=True)
+def test_an_alteration_that_no_history_shows_is_a_gap(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.alter("WITH comment = ''")
+    rows, kept = ReadSession.rows, (0, 0)
+
+    def forgotten(session: ReadSession, cql: str, *args: Any, **more: Any) -> Any:
+        if "group0_history" not in cql:
+            return rows(session, cql, *args, **more)
+        if kept is None:
+            raise rscylla.errors.QueryFailed("this user may not read it")
+        return rows(session, cql, *args, **more)[slice(*kept)]  # the newest is the first
+
+    monkeypatch.setattr(ReadSession, "rows", forgotten)
+    for part in (None, (0, 1), (1, None), (0, 0)):
+        kept = part
+        shop.gap()
+    kept = 0, None
+    shop.run()
 
 
 def test_a_field_that_a_type_gets_is_no_gap(shop: Shop) -> None:

@@ -33,6 +33,11 @@ class Blank:
     def is_open(self) -> bool:
         return self.end_us == NEVER_US
 
+    @property
+    def may_be_none(self) -> bool:
+        """Whether all that is known is that the table was altered at its end."""
+        return not self.is_sure and not self.is_open
+
     def message(self, table: LoggedTable) -> str:
         """Return the message about the span of the log of *table*."""
         start = f"{datetime_of(self.start_us):%Y-%m-%d %H:%M:%S} UTC"

@@ -128,7 +128,7 @@ def _learn_lifetime(source: Source, cursor: EventID) -> bool:
 
 def _learn_blanks(source: Source, cursor: EventID) -> None:
     """Learn in which time after *cursor* CDC may have been off; log a warning if the cursor does not tell."""
-    source.blanks = source.blanks.since(cursor, source.table)
+    source.learn_blanks(cursor)
     if cursor.is_row and cursor.exact_us < (altered_us := source.table.altered_us or 0) and source.table.enabled:
         log.warning(
             "%s was altered at %s, after the cursor, and the id of an event does not say how it was before: if CDC "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..._retry import Backoff, may_help, retry
+from ..._timeuuid import ticks_of, ticks_to_us
 from ...clock import Clock, Stop
 from ...driver import ReadSession
 from ...errors import (
@@ -18,6 +20,7 @@ from ...errors import (
     NoStreams,
     QueryFailed,
     RscyllaError,
+    SourceError,
     TableChanged,
     TableNotFound,
 )
@@ -36,6 +39,7 @@ __all__ = [
     "reread_same",
     "reread_table",
     "retried",
+    "stayed_on",
 ]
 
 T = TypeVar("T")
@@ -165,6 +169,32 @@ def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.U
     now_ms = found[0][2] if found else session.rows(NODE_TIME_CQL, doing=doing)[0][0]
     log_id, base = rows.get(table + LOG_SUFFIX, (None,))[0], rows.get(table, (None, 0, 0))
     return log_id, now_ms * 1000, base[2] or 0
+
+
+def stayed_on(session: ReadSession, table: LoggedTable, since_us: int, altered_us: int) -> bool:
+    """Return whether the schema's history shows that CDC, on at both times, was on between them. Blocks on a query.
+
+    The history has each change of schema and topology of about a week, by its write time, with the text of its
+    statement. Between the two times, there is none that names the table and CDC, as one that switches CDC off does.
+    Source: Scylla ``cql3/query_processor.cc``, ``service/raft/raft_group0_client.cc``.
+
+    Args:
+        altered_us: the write time of the table's row in the schema.
+    """
+    if table.keyspace.startswith("alternator_"):  # its tables are not altered by statements
+        return False
+    cql = "SELECT state_id, description FROM system.group0_history WHERE key = 'history'"
+    try:
+        rows = session.rows(cql, doing="looking at the history of the schema")
+    except SourceError:  # there is none, or this user may not read it
+        return False
+    told = sorted((ticks_to_us(ticks_of(state_id.bytes)), text) for state_id, text in rows)
+    own = [at for at, (us, _) in enumerate(told) if us == altered_us]
+    if not own or told[0][0] > since_us:  # the alteration is not in it, or what came before is not
+        return False
+    texts = [text or "" for us, text in told[: own[-1]] if us > since_us]
+    name = re.compile(r"(?<!\w)" + re.escape(table.name.replace('"', '""')) + r"(?!\w)", re.IGNORECASE)
+    return all(text and not ("cdc" in text.lower() and name.search(text)) for text in texts)
 
 
 @contextmanager

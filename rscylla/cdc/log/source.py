@@ -26,7 +26,7 @@ from ...options import aware_us
 from .blanks import Blank, Blanks
 from .clocks import NodeClocks
 from .lifetimes import EARLY_US, NEVER_US, Lifetimes, Promise
-from .same import BACKOFF, SETTLING_US, is_altered, reread_same, retried
+from .same import BACKOFF, SETTLING_US, is_altered, reread_same, retried, stayed_on
 from .table import LOG_DROP_AHEAD_US, LoggedTable, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Gap
@@ -190,9 +190,22 @@ class Source:
             state = "on again" if fresh.enabled else "off: new changes are not logged"
             log.warning("CDC of %s was switched %s", fresh.full_name, state)
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
-        self.blanks = self.blanks.seeing(self.table.seen, fresh, before_us)
-        self.table = fresh
+        self.table, seen = fresh, self.table.seen
+        self._learn(self.blanks.seeing(seen, fresh, before_us), seen)
         return fresh
+
+    def learn_blanks(self, cursor: EventID) -> None:
+        """Learn from *cursor* in which time after it CDC may have been off."""
+        self._learn(self.blanks.since(cursor, self.table), "" if cursor.mark is None else cursor.mark.seen)
+
+    def _learn(self, found: Blanks, seen: str) -> None:
+        """Keep *found*, but not a new span in which the table was altered otherwise; *seen*: what was seen before."""
+        if found != self.blanks and (last := found.spans[-1]).may_be_none:
+            # What was seen begins with the time of the alteration before.
+            since_us = max(last.start_us, int(seen.partition(".")[0], 16))
+            if stayed_on(self.session, self.table, since_us, last.end_us):
+                return
+        self.blanks = found
 
     def confirm(self, until_us: int, *, with_rows: bool = False) -> None:
         """Check that the rows read up to *until_us* are of this log, and not of a new one with the same name.

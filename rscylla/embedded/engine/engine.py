@@ -9,7 +9,7 @@ import hashlib
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast
 
 from ..clock import Clock
 from ..cluster.descriptions import Rewriting
@@ -94,9 +94,8 @@ class Engine:
             ast.ListRoles: lambda statement, _: list_roles(statement, users),
             ast.ListUsers: lambda _statement, _: list_users(users),
             ast.Unsupported: self._refuse,
-            **dict.fromkeys(get_args(DdlStatement), self._change_schema),
         }
-        """How statements are executed that have no plan."""
+        """How statements are executed that have no plan, but for those of the schema."""
 
     # ------------------------------------------------------------ prepared statements
 
@@ -166,7 +165,7 @@ class Engine:
         plan = compiled.plan
         if plan is None and compiled.timeout is None and compiled.bound is None:
             # What is refused says why, whatever values come with it.
-            return self._others[type(statement)](statement, keyspace)
+            return self._other(text, statement, keyspace)
         is_write = isinstance(plan, _WRITES)
         request = self.writer.request(positional(compiled.variables, values), params, is_write=is_write)
         if compiled.timeout is not None and (not timeout_us(compiled.timeout, request) or params.overdue):
@@ -175,7 +174,7 @@ class Engine:
         if plan is None:
             if compiled.bound is not None:
                 statement = compiled.bound(request)
-            return self._others[type(statement)](statement, keyspace)
+            return self._other(text, statement, keyspace)
         if isinstance(plan, WritePlan):
             result: Result = self.writer.write(plan, request)
         elif isinstance(plan, SelectPlan):
@@ -272,8 +271,11 @@ class Engine:
         self._check_view(statement, keyspace)
         raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
 
-    def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
-        changes = self._edit_schema(lambda: self._editor.apply(statement, keyspace))
+    def _other(self, text: str, statement: Any, keyspace: str | None) -> Result:
+        """Execute a statement that has no plan."""
+        if not isinstance(statement, DdlStatement):
+            return self._others[type(statement)](statement, keyspace)
+        changes = self._edit_schema(lambda: self._editor.apply(text, statement, keyspace))
         return changes[0] if changes else VoidResult()
 
     def upgrade(self, rewriting: Rewriting) -> None:

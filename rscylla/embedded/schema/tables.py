@@ -100,7 +100,11 @@ class Keyspace:
 
 @attrs.define
 class Schema:
-    """All keyspaces and the schema version, a fresh UUID after each change."""
+    """All keyspaces and the schema version, a fresh UUID after each change.
+
+    ``history``: a timeuuid for each statement that changed it, and its text. It is not kept over a restart.
+    """
 
     keyspaces: dict[str, Keyspace] = attrs.field(factory=dict)
     version: uuid.UUID = attrs.field(factory=uuid.uuid4)  # after a change, drivers wait until all nodes show the same
+    history: list[tuple[bytes, str]] = attrs.field(factory=list)

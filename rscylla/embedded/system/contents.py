@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
@@ -77,6 +78,7 @@ class SystemTables:
             ("system", "peers"): self._peers,
             ("system", "versions"): self._versions,
             ("system", "scylla_local"): self._scylla_local,
+            ("system", "group0_history"): self._group0_history,
             ("system_schema", "keyspaces"): self._keyspaces,
             ("system_schema", "tables"): self._tables,
             ("system_schema", "columns"): self._columns,
@@ -224,6 +226,10 @@ class SystemTables:
     def _scylla_local(self, node: Node) -> Iterator[SystemRow]:
         # Tools look for a system table with "scylla" in its name to tell Scylla from Cassandra.
         yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
+
+    def _group0_history(self, node: Node) -> Iterator[SystemRow]:
+        for state_id, description in self._schema.history:
+            yield {"key": "history", "state_id": uuid.UUID(bytes=state_id), "description": description}
 
     def _cluster_status(self, node: Node) -> Iterator[SystemRow]:
         nodes = self._cluster.nodes

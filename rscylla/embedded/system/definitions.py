@@ -16,6 +16,7 @@ __all__ = ["KEYSPACES", "TABLET_TABLES", "system_tables"]
 
 TABLET_TABLES: Final = (
     *(("system", name) for name in ("cdc_streams", "cdc_streams_history", "cdc_streams_state", "cdc_timestamps")),
+    ("system", "group0_history"),
     ("system", "tablets"),
     ("system_schema", "scylla_keyspaces"),
 )
@@ -56,6 +57,7 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         " rpc_address inet, schema_version uuid, supported_features text, tokens set<text>",
         "versions": "key text || version text, build_mode text, build_id text",
         "scylla_local": "key text || value text",
+        "group0_history": "key text | state_id timeuuid DESC | description text",
         "cluster_status": "peer inet || dc text, draining boolean, excluded boolean, host_id uuid, load text,"
         " owns float, rack text, status text, tokens int, up boolean",
         "clients": "address inet | port int, client_type text | client_options map<text,text>, connection_stage text,"

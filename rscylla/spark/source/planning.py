@@ -268,7 +268,7 @@ class Plan:
     def learn(self, at: Offset) -> None:
         """Use what *at*, where a batch starts, has of the table that the schema does not show any more."""
         source = self.source
-        source.blanks = source.blanks.since(at.cursor(), source.table)
+        source.learn_blanks(at.cursor())
         if at.ttl_s is not None:
             source.lifetimes = source.lifetimes.knowing(at.ttl_s)
         else:

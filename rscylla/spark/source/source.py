@@ -374,7 +374,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 last = spans[-1]
                 generation = Generation(last.window.generation)
                 self._split = {"generation": str(generation), "splits": len(spans)}
-                if isinstance(last, Span):  # the plan has read the streams, so the source knows them
+                if last.streams:  # the plan has read the streams, so the source knows them
                     self._split["streams"] = len(self._opened().source.streams(generation))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -10,6 +10,7 @@ import pytest
 from enginebox import EngineBox
 
 from rscylla.embedded.cql import ast
+from rscylla.embedded.engine.ddl import DdlStatement
 from rscylla.embedded.errors import InvalidRequest
 from rscylla.embedded.system.definitions import KEYSPACES
 
@@ -240,7 +241,21 @@ def test_describe_of_a_missing_object_fails(box: EngineBox, statement: str, mess
 
 def test_every_statement_that_is_parsed_is_executed_or_refused_by_name(box: EngineBox) -> None:
     planned = {ast.Select, ast.Insert, ast.Update, ast.Delete, ast.Batch}
-    assert set(get_args(ast.Statement)) - planned == box.engine._others.keys()
+    of_the_schema = set(get_args(DdlStatement))
+    assert set(get_args(ast.Statement)) - planned - of_the_schema == box.engine._others.keys()
+
+
+def test_the_history_of_the_schema_has_each_statement_that_changed_it(box: EngineBox) -> None:
+    before = len(box.rows("SELECT * FROM system.group0_history"))
+    statements = ["CREATE TABLE h (pk int PRIMARY KEY)", "ALTER TABLE h WITH comment = ''", "DROP TABLE h"]
+    for statement in (*statements, "DROP TABLE IF EXISTS h"):
+        box.run(statement)
+    rows = box.rows("SELECT description, state_id FROM system.group0_history WHERE key = 'history'")
+    assert [row["description"] for row in rows[:-before]] == [
+        f'CQL DDL statement: "{each}"' for each in reversed(statements)
+    ]
+    ids = [row["state_id"].time for row in rows]
+    assert ids == sorted(set(ids), reverse=True)
 
 
 # ---------------------------------------------------------------- settings, roles, the ring

@@ -34,8 +34,11 @@ DdlStatement = (
 class SchemaEditor(KeyspaceEditing, TableEditing, TableAltering, TypeEditing):
     """Carries out schema statements."""
 
-    def apply(self, statement: DdlStatement, keyspace: str | None) -> list[SchemaChange]:
-        """Return the changes made, logs included: first the one asked for, none if there was nothing to do."""
+    def apply(self, text: str, statement: DdlStatement, keyspace: str | None) -> list[SchemaChange]:
+        """Return the changes made, logs included: first the one asked for, none if there was nothing to do.
+
+        *text*: the statement as the client wrote it, for the history. Source: Scylla ``cql3/query_processor.cc``.
+        """
         changes: list[SchemaChange] = []
         self._written_us = self.now_us()
         handler: Any = {
@@ -55,4 +58,5 @@ class SchemaEditor(KeyspaceEditing, TableEditing, TableAltering, TypeEditing):
             handler(statement, keyspace, changes)
         if changes:
             self.schema.version = uuid.uuid4()
+            self.schema.history.append((self._state_ids.next(self._written_us), f'CQL DDL statement: "{text}"'))
         return changes

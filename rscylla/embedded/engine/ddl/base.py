@@ -51,6 +51,7 @@ class Editing:
     racks: Callable[[], Racks]
     tablets: Callable[[], bool | None]
     _table_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
+    _state_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
     _written_us: int = attrs.field(default=0, init=False)
 
     def _protect(self, keyspace: str) -> None:
