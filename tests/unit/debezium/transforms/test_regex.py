@@ -17,36 +17,23 @@ TEXTS = ("a", "A", "b", "d", "ab", "aB", "a.b", "-", "]", "&", "aa", "demo.shop.
     ("regex", "matched"),
     [
         (r"(?i)demo\..*", "demo.shop.items DEMO.shop.items"),
-        (r"a(?i)b", "ab aB"),
-        (r"x|a(?i)b|A", "a A ab aB"),  # flags hold for the branches that follow
-        (r"(x|(?i)a)b?", "a A ab"),
-        (r"(?i)a(?-i)b?", "a A ab"),
+        (r"(?i)x|ab", "ab aB"),
         (r"(?i:a)B?", "a A aB"),
-        (r"(?s).*b", "b ab a.b a\tb"),
-        (r"[a-d&&[^bc]]", "a d"),
-        (r"[a-z&&[^b]&&[^d]]+", "a aa"),
-        (r"[ab&&[bc]d]", "b"),
-        (r"[^a-z&&[^A]]+", "A - ] & 12"),
-        (r"[a[b-d]]", "a b d"),
-        (r"[^a[b]]", "A d - ] &"),
+        (r"(?i:a(?-i:b))?|A", "A ab"),
         (r"[a&\]]", "a ] &"),
         (r"[a-]+", "a - aa"),
-        (r"[\w&&\D]+", "a A b d ab aB aa"),
+        (r"[^a-z&]", "A - ]"),
+        (r"[a^|~]{1,2}", "a aa"),
         (r"a++", "a aa"),
-        (r"a?+a", "aa"),
         (r"(?>a|ab)\.?b?", "a ab a.b"),
-        (r"\Qa.b\E|\Qd", "d a.b"),
-        (r"\p{Lower}+", "a b d ab aa"),
-        (r"\P{Alpha}+", "- ] & 12"),
-        (r"[\p{Upper}\p{Digit}]+", "A 12"),
-        (r"a\hb", "a\tb"),
-        (r"\H+\z", "a A b d ab aB a.b - ] & aa demo.shop.items DEMO.shop.items 12"),
-        (r"a\Z|b$", "a b"),
-        (r"\x61|\x{62}|\u0064|\055", "a b d -"),
+        (r"a.b", "a.b a\tb"),
+        (r"a\z|b$|^d", "a b d"),
+        (r"\x61|\u0064|\t", "a d"),
         (r"(?<first>a)\k<first>", "aa"),
-        (r"(a)\11?", "aa"),
+        (r"(a)\1?", "a aa"),
         (r"[^\W\d]", "a A b d"),
-        (r"\]|\&", "] &"),
+        (r"\]|\&|\-", "- ] &"),
+        (r"(?=a)\w(?!b)\w*|\d{2,}", "a aB aa 12"),
     ],
 )
 def test_what_matches(regex: str, matched: str) -> None:
@@ -59,27 +46,44 @@ def test_what_matches(regex: str, matched: str) -> None:
     ("regex", "said"),
     [
         (r"\p{IsLatin}", r"\p{IsLatin}"),
-        (r"\pL+", r"\p{L}"),
-        (r"[\p{javaLowerCase}]", r"\p{javaLowerCase}"),
-        (r"(?x)a b", "the flag 'x'"),
-        (r"(?iu)a", "the flag 'u'"),
-        (r"(?U:\w)", "the flag 'U'"),
+        (r"\pL+", r"\pL"),
+        (r"[\p{Lower}]", r"[\p{Lower}]"),
+        (r"a(?i)b", "(?i)"),
+        (r"(?i)a|(?i)b", "(?i)"),
+        (r"(?s).*", "(?s)"),
+        (r"(?x)a b", "(?x)"),
+        (r"(?iu)a", "(?iu)"),
+        (r"(?U:\w)", "(?U:"),
+        (r"(?P<n>a)", "(?P<n>"),
+        (r"(?#comment)a", "(?#comment)"),
         (r"\Ga", r"\G"),
         (r"\X", r"\X"),
-        (r"\b{g}", r"the boundary \b{"),
-        (r"[\Qa\E]", r"\Q within a class"),
-        (r"[a&&&b]", "&&&"),
-        (r"[a&&]", "an empty class"),
-        (r"(a)\2", r"a reference \2 before its group"),
-        (r"(?P<n>a)", "a group (?P"),
-        (r"(?#comment)a", "a group (?#"),
-        (r"\Qab\E+", r"a quantifier after \E"),
+        (r"\h", r"\h"),
+        (r"\v", r"\v"),
+        (r"\R", r"\R"),
+        (r"\Z", r"\Z"),
+        (r"\e", r"\e"),
+        (r"\055", r"\0"),
+        (r"\x{61}", r"\x"),
+        (r"\cA", r"\c"),
+        (r"\b{g}", r"\b"),
+        (r"\Qa.b\E", r"\Q"),
+        (r"[\Qa\E]", r"[\Qa\E]"),
+        (r"[a[b-d]]", "[a[b-d]"),
+        (r"[a-d&&[^bc]]", "[a-d&&[^bc]"),
+        (r"[a--b]", "[a--b]"),
+        (r"[\b]", r"[\b]"),
+        (r"[]a]", "[]"),
+        (r"(a)\11", r"\1"),
         (r"\N{DIGIT ONE}", r"\N"),
-        (r"\ud83d\ude00", "a half of a pair of surrogates"),
+        (r"\ud83d\ude00", r"\u"),
+        ("a{,2}", "{"),
+        ("{a}", "{"),
+        ("a\\", "\\"),
     ],
 )
 def test_what_is_not_known_is_named(regex: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"regex has {said}")):
+    with pytest.raises(ConfigError, match=re.escape(f"regex has {said}, which")):
         java_pattern(regex, "regex")
 
 
@@ -113,7 +117,7 @@ def test_what_is_none_in_java_is_refused(regex: str) -> None:
     [
         (r"(?i)DEMO\.(.*)", "x-$1", "x-shop.items"),
         (r"demo\.(.*?)", "x-$1", "x-shop.items"),  # the first match is empty after the point
-        (r"[a-z&&[^d]]*|demo.*", "x", "xdemo.shop.items"),
+        (r"[a-ce-z]*|demo.*", "x", "xdemo.shop.items"),
         (r"(?<db>[^.]+)\.(?<rest>.*)", "${rest}.${db}", "shop.items.demo"),
     ],
 )
@@ -130,7 +134,7 @@ def test_a_predicate_names_its_property() -> None:
         "predicates.p.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
         "predicates.p.pattern": r"\pL+",
     }
-    with pytest.raises(ConfigError, match=r"predicates\.p\.pattern has \\p\{L\}"):
+    with pytest.raises(ConfigError, match=r"predicates\.p\.pattern has \\pL,"):
         transforms_of(given)
 
 
@@ -139,5 +143,5 @@ def test_a_router_names_its_transform() -> None:
     for name, regex in (("a", "x"), ("b", r"\pL")):
         given |= {f"transforms.{name}.type": "org.apache.kafka.connect.transforms.RegexRouter"}
         given |= {f"transforms.{name}.regex": regex, f"transforms.{name}.replacement": "y"}
-    with pytest.raises(ConfigError, match=r"^transforms\.b\.regex has \\p\{L\}"):
+    with pytest.raises(ConfigError, match=r"^transforms\.b\.regex has \\pL,"):
         transforms_of(given)
