@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar, runtime_checkable
 
 from .errors import Stopped
@@ -181,42 +180,42 @@ def check_fence() -> None:
         raise Stopped("the lease is over")
 
 
-def bounded(call: Callable[[], T], *, seconds: float | None = None, stop: Stop | None = None) -> T:
+def bounded(
+    call: Callable[[], T], *, seconds: float | None = None, stop: Stop | None = None, late: str = "no answer"
+) -> T:
     """Return what *call* returns, which runs in a thread of its own; it goes on there if it is left behind.
 
     For calls of other libraries, which may not return.
 
     Raises:
         Stopped: *stop* was set first.
-        TimeoutError: *seconds* were over first.
+        TimeoutError: *seconds* were over first; *late* says what did not happen.
         BaseException: what *call* raises.
     """
-    answers: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
+    answers: list[T] = []
+    errors: list[BaseException] = []
+    done = InnerStop(stop)
 
     def work() -> None:
         try:
-            answers.put((call(),))
+            answers.append(call())
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            answers.put(error)
+            errors.append(error)
+        finally:
+            done.set()
 
-    if stop is not None:
-        stop.check()
-    threading.Thread(target=work, name="rscylla-call", daemon=True).start()
-    forget = None if stop is None else stop.on_set(lambda: answers.put(None))
     try:
-        found = answers.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
+        done.check()
+        threading.Thread(target=work, name="rscylla-call", daemon=True).start()
+        if not done.wait(seconds):
+            raise TimeoutError(f"{late} within {seconds:g} s")
     finally:
-        if forget is not None:
-            forget()
-    if isinstance(found, tuple):
-        return found[0]
-    if found is None:
-        assert stop is not None
-        stop.check()
-    assert isinstance(found, BaseException)
-    raise found
+        done.forget()
+    if errors:
+        raise errors[0]
+    if not answers:
+        done.check()
+    return answers[0]
 
 
 @runtime_checkable

@@ -16,10 +16,12 @@ from .patterns import (
     batch,
     best_effort,
     bootstrap,
+    checked_specs,
     concurrent,
     dead_letter,
     fast_and_sweep,
     fast_lane_name,
+    flat_specs,
     parallel,
     partition_of,
     replay_letters,
@@ -29,7 +31,7 @@ from .patterns import (
 from .patterns.breaker import CircuitBreaker
 from .patterns.letters.parked import Parked
 from .slices import Sliceable, slice_name, slice_of, slice_specs, take_along
-from .spec import RunOptions, Spec, checked_specs, flat_specs
+from .spec import RunOptions, Spec
 from .telemetry.batch_metrics import BatchMetrics, BatchSeries, batch_metrics_for
 from .telemetry.logs import JsonFormatter, LaneFilter, log_context, whole_of
 from .telemetry.meters import Meters, meters_for

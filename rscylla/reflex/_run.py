@@ -5,8 +5,7 @@ Delivery is at least once: the cursor moves only after the consumer returns.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -25,11 +24,11 @@ from ..abc import (
     flush_cursor,
     taker_of,
 )
-from ..clock import Stop, fenced, monotonic_of
+from ..clock import Stop, bounded, fenced, monotonic_of
 from ..errors import ConfigError, HeadReached, Stopped
 from ..event import Event, Progress
 from .consumer import check_threads_can_drive
-from .context import Failure, Run
+from .context import Run
 from .failures import ending
 from .fate import NO_FATE
 from .slices import first_cursor
@@ -49,29 +48,31 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
             cause. Errors during cleanup are attached to the first error as notes.
     """
     this = Run.of(spec, stop or Stop())
-    with log_context(this):
-        try:
+    try:
+        # Last to first, each even if another fails or is interrupted. The flush comes last, because the consumer may
+        # commit until it has stopped.
+        with log_context(this), ExitStack() as last_first:
+            last_first.callback(this.end)
+            last_first.callback(this.clean_up, "flush", partial(_flush, spec))
+            last_first.callback(this.clean_up, "close", this.close)
             with fenced(this.stop):
-                _drive(spec, this)
-        except BaseException as error:
-            try:
-                failed = _clean_up(spec, this)
-            finally:  # also after an interrupt
-                this.end()
-            end = ending(this, error, failed)
-            if end is error:
-                raise
-            raise end from end.__cause__
+                _drive(spec, this, last_first)
+    except BaseException as error:
+        end = ending(this, error)
+        if end is error:
+            raise
+        raise end from end.__cause__
 
 
-def _drive(spec: Spec, this: Run) -> NoReturn:
+def _drive(spec: Spec, this: Run, last_first: ExitStack) -> NoReturn:
     """Take the steps of a run until one of them raises; ``this.stage`` names the current one."""
     consumer: Any = spec.consumer
     later = isinstance(consumer, Committing)
     check_threads_can_drive(consumer)
     if later:
         consumer.begin(this)
-    this.begun = True
+    # If it does not begin, its work in progress belongs to another run, which continues.
+    last_first.callback(this.clean_up, "stop", spec.stop)
     if isinstance(consumer, RunAware):
         consumer.run_begins(this)
     if isinstance(consumer, Resetter):
@@ -79,9 +80,9 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     this.stage = "get_cursor"
     cursor = first_cursor(spec.store, spec.name, spec.key_slice, from_whole=spec.from_whole)
     this.stage = "stream"
-    client = this.client = spec.stream(cursor, *spec.options, stop=this.stop)
-    spec.series.opened(client, spec.stream_options.lag)
-    take, consume = taker_of(client), _consuming(spec, this)
+    this.client = spec.stream(cursor, *spec.options, stop=this.stop)
+    spec.series.opened(this.client, spec.stream_options.lag)
+    take, consume = taker_of(this.client), _consuming(spec, this)
     while True:
         this.stage, this.event = "recv", None
         this.stop.check_flag()  # a lease is asked before each event, which it has to cover
@@ -163,8 +164,10 @@ def _one_by_one(consumer: Consumer, this: Run, hold: timedelta | None) -> Callab
 
 
 def _in_parts(consumer: ChunkConsumer, this: Run, hold: timedelta | None, chunk: Chunk) -> None:
-    later = isinstance(consumer, Committing)
-    for part in _parts(chunk, consumer.room):
+    later, events = isinstance(consumer, Committing), iter(chunk)
+    whole = consumer.room() is None
+    parts: Iterable[Any] = (chunk,) if whole else iter(lambda: list(islice(events, consumer.room())), [])
+    for part in parts:
         this.tempt("after_recv")
         event = this.event = part[0]
         if hold:
@@ -179,17 +182,8 @@ def _in_parts(consumer: ChunkConsumer, this: Run, hold: timedelta | None, chunk:
                 consumer.consume_chunk(part, this)
             this.tempt("after_consume")
             this.stage = "set_cursor"
-            this.commit(chunk.cursor if part is chunk else part[-1])
+            this.commit(chunk.cursor if whole else part[-1])
         this.stage, this.event = "recv", None
-
-
-def _parts(chunk: Chunk, room: Callable[[], int | None]) -> Iterator[Any]:
-    if room() is None:
-        yield chunk
-    else:
-        events = iter(chunk)
-        while part := list(islice(events, room())):
-            yield part
 
 
 def _hold_back(event: Event, lag: timedelta, this: Run) -> None:
@@ -199,47 +193,8 @@ def _hold_back(event: Event, lag: timedelta, this: Run) -> None:
         raise Stopped
 
 
-def _clean_up(spec: Spec, this: Run) -> list[Failure]:
-    """Stop the consumer, close the stream, flush the store, each even if another fails; return the failures."""
-    failed: list[Failure] = []
-
-    def attempt(stage: str, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - reported by the run, next to its first error
-            failed.append(Failure(error, stage, None))
-            if stage == "flush":
-                this.count("flush_failures")
-
-    # The stack runs its callbacks last to first. The flush comes last, because the consumer may commit until it has
-    # stopped. With a stack, an interrupt in one step does not skip the others.
-    with ExitStack() as last_first:
-        last_first.callback(attempt, "flush", partial(_flush, spec))
-        if this.client is not None:
-            last_first.callback(attempt, "close", this.client.close)
-            last_first.callback(spec.series.closed)
-        if this.begun:  # else its work in progress belongs to another run, which continues
-            last_first.callback(attempt, "stop", spec.stop)
-    return failed
-
-
 def _flush(spec: Spec) -> None:
     """Flush the store in a separate thread, because a store that hangs cannot be interrupted."""
     spec.fate.tempt("before_flush")
-    done = Stop()
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            flush_cursor(spec.store, spec.name)
-        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            failed.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=work, name=f"rscylla-flush-{spec.name}", daemon=True).start()
     seconds = spec.flush_timeout.total_seconds()
-    if not done.wait(seconds):
-        raise TimeoutError(f"the cursor store did not flush within {seconds:g} s")
-    if failed:
-        raise failed[0]
+    bounded(partial(flush_cursor, spec.store, spec.name), seconds=seconds, late="the cursor store did not flush")

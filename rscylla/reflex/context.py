@@ -41,28 +41,20 @@ class Run:
     stop: Stop = attrs.field(factory=Stop)
     clock: Clock = attrs.field(factory=SystemClock)
     fate: Fate = NO_FATE
-    series: ConsumerSeries = attrs.field()
+    series: ConsumerSeries = attrs.Factory(lambda run: ConsumerSeries(run.consumer), takes_self=True)
     store: CursorStore | None = None
     event: Event | None = None
     stage: str = "reset"
-    begun: bool = False
-    whole: str = attrs.field(kw_only=True)
+    whole: str = attrs.field(default=attrs.Factory(lambda run: run.consumer, takes_self=True), kw_only=True)
     key_slice: tuple[int, int] = attrs.field(default=(0, 1), kw_only=True)
     client: StreamClient | ChunkClient | None = None
-    _failures: list[Failure] = attrs.field(factory=list)
-    saver: EventSaver | None = attrs.field()
-
-    @whole.default
-    def _whole(self) -> str:
-        return self.consumer
-
-    @series.default
-    def _series_of_its_own(self) -> ConsumerSeries:
-        return ConsumerSeries(self.consumer)
-
-    @saver.default
-    def _saver(self) -> EventSaver | None:
-        return None if self.store is None else EventSaver(self.store, self.consumer)
+    reported: list[Failure] = attrs.field(factory=list, kw_only=True)
+    """What the consumer reported; the later ones are taken as consequences of the first."""
+    unclean: list[Failure] = attrs.field(factory=list, kw_only=True)
+    """What failed in the cleanup."""
+    saver: EventSaver | None = attrs.Factory(
+        lambda run: None if run.store is None else EventSaver(run.store, run.consumer), takes_self=True
+    )
 
     @classmethod
     def of(cls, spec: Spec, stop: Stop) -> Run:
@@ -70,6 +62,19 @@ class Run:
         inner = InnerStop(stop)
         given = spec.name, spec.source, inner, spec.clock, spec.fate, spec.series, spec.store
         return cls(*given, whole=spec.whole, key_slice=spec.key_slice)
+
+    def clean_up(self, stage: str, step: Callable[[], None]) -> None:
+        """Take a last step; if it fails, the run reports that next to its first error."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - kept for ``ending``
+            self.unclean.append(Failure(error, stage, None))
+
+    def close(self) -> None:
+        """Close the stream, if it was opened."""
+        if self.client is not None:
+            self.series.closed()
+            self.client.close()
 
     def end(self) -> None:
         """Detach from the caller's stop, and set the run's own, so that nothing waits for this run any more."""
@@ -84,23 +89,21 @@ class Run:
 
     @property
     def failure(self) -> Failure | None:
-        """The first failure that the consumer reported, or None. Later ones are taken as its consequences."""
-        return self._failures[0] if self._failures else None
+        """The first failure that the consumer reported, or None."""
+        return self.reported[0] if self.reported else None
 
     def commit(self, cursor: str | Event) -> None:
         """Save *cursor*, or the one right after an event, for the consumer, and raise the errors of the store."""
         if self.fate is not NO_FATE:
             self.fate.tempt("before_set_cursor")
-        if self.store is not None and isinstance(cursor, str):
-            self.store.set_cursor(self.consumer, cursor)
-        elif self.saver is not None and not isinstance(cursor, str):
+        if self.saver is not None:
             self.saver(cursor)
         if self.series.is_failing:
             self.series.moved()
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
         """End the run with *error*; the first one counts."""
-        self._failures.append(Failure(error, stage, event))
+        self.reported.append(Failure(error, stage, event))
         self.stop.set()
 
     @contextmanager

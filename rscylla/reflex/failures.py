@@ -10,20 +10,22 @@ from .context import Failure, Run
 __all__ = ["ending"]
 
 
-def ending(run: Run, error: BaseException, clean_up: list[Failure]) -> BaseException:
-    """Return what *run* raises for *error*; *clean_up* has the failures of its cleanup."""
+def ending(run: Run, error: BaseException) -> BaseException:
+    """Return what *run* raises for *error*, after its cleanup."""
     end = _named(run, Failure(error, run.stage, run.event))
     reported = run.failure  # in a thread of the consumer; it stopped the run
     if reported is not None and isinstance(end, HeadReached | Stopped):
         end = _named(run, reported)
     elif reported is not None:
         end.add_note(f"in the meantime, {reported.stage} failed too: {_in_short(reported.error)}")
-    if clean_up and isinstance(end, HeadReached | Stopped):
+    unclean = list(run.unclean)
+    if unclean and isinstance(end, HeadReached | Stopped):
         # Some work may not be saved, so callers must not see a clean end.
-        end = _named(run, clean_up.pop(0))
+        end = _named(run, unclean.pop(0))
         end.add_note(f"the run itself ended with {type(error).__name__}")
-    for failure in clean_up:
+    for failure in unclean:
         end.add_note(f"then {failure.stage} failed too: {_in_short(failure.error)}")
+    run.count("flush_failures", sum(failure.stage == "flush" for failure in run.unclean))
     if isinstance(end, RunError):
         run.series.run_failed(end.stage, end.event_id)
         if isinstance(end.__cause__, CursorExpired):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TypedDict
 
@@ -14,12 +14,11 @@ from ..abc import Consumer, CursorStore, Fate, Stopper, StreamFunc
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..options import StreamOption, StreamOptions, resolve
-from .consumer import check_threads_can_drive
 from .fate import NO_FATE
 from .telemetry.metrics import series_of
 from .telemetry.series import ConsumerSeries
 
-__all__ = ["RunOptions", "Spec", "checked_specs", "flat_specs"]
+__all__ = ["RunOptions", "Spec"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -124,24 +123,3 @@ class Spec:
         """Stop the consumer's background work, if it has any."""
         if isinstance(self.consumer, Stopper):
             self.consumer.stop()
-
-
-def flat_specs(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
-    """Return *specs* in one tuple, in which an item may stand for several."""
-    return tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
-
-
-def checked_specs(who: str, specs: Sequence[Spec]) -> None:
-    """Raise ``ConfigError`` unless *specs* can run side by side, each in a thread."""
-    if not specs:
-        raise ConfigError(f"{who} needs at least one Spec")
-    for spec in specs:
-        check_threads_can_drive(spec.consumer)
-    names = [spec.name for spec in specs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f'{who}: several specs are named "{twice[0]}" and would share a cursor; rename the consumers')
-    lanes = {f"{name}{FAST}": name for name in names}
-    for spec in specs:
-        consumer = lanes.get(spec.name)
-        if consumer is not None and getattr(spec.consumer, "lane_of", None) != consumer:
-            raise ConfigError(f'{who}: "{spec.name}" is the name of the fast lane of "{consumer}"; rename the consumer')

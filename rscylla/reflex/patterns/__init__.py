@@ -9,7 +9,7 @@ from .concurrent import concurrent, partition_of
 from .lanes.fast_and_sweep import Lanes, fast_and_sweep, fast_lane_name
 from .letters.claims import replay_letters
 from .letters.dead_letter import dead_letter
-from .parallel import parallel
+from .parallel import checked_specs, flat_specs, parallel
 from .run_forever import Backoff, run_forever
 from .windows import windows
 
@@ -22,10 +22,12 @@ __all__ = [
     "batch",
     "best_effort",
     "bootstrap",
+    "checked_specs",
     "concurrent",
     "dead_letter",
     "fast_and_sweep",
     "fast_lane_name",
+    "flat_specs",
     "parallel",
     "partition_of",
     "replay_letters",

@@ -1,16 +1,19 @@
-"""``parallel``: runs several specs at once, each in a thread."""
+"""``parallel``: runs several specs at once, each in a thread; and what specs that run side by side must be."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ..._retry import Backoff
+from ..._tokens import FAST
 from ...clock import InnerStop, Stop
-from ..spec import Spec, checked_specs
+from ...errors import ConfigError
+from ..consumer import check_threads_can_drive
+from ..spec import Spec
 from .run_forever import run_forever
 
-__all__ = ["parallel"]
+__all__ = ["checked_specs", "flat_specs", "parallel"]
 
 
 def parallel(
@@ -74,3 +77,24 @@ def parallel(
         for other in failed[1:]:
             failed[0].add_note(f"then another failed: {other}")
         raise failed[0]
+
+
+def flat_specs(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
+    """Return *specs* in one tuple, in which an item may stand for several."""
+    return tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
+
+
+def checked_specs(who: str, specs: Sequence[Spec]) -> None:
+    """Raise ``ConfigError`` unless *specs* can run side by side, each in a thread."""
+    if not specs:
+        raise ConfigError(f"{who} needs at least one Spec")
+    for spec in specs:
+        check_threads_can_drive(spec.consumer)
+    names = [spec.name for spec in specs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f'{who}: several specs are named "{twice[0]}" and would share a cursor; rename the consumers')
+    lanes = {f"{name}{FAST}": name for name in names}
+    for spec in specs:
+        consumer = lanes.get(spec.name)
+        if consumer is not None and getattr(spec.consumer, "lane_of", None) != consumer:
+            raise ConfigError(f'{who}: "{spec.name}" is the name of the fast lane of "{consumer}"; rename the consumer')

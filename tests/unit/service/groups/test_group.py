@@ -30,8 +30,7 @@ from rscylla.abc import GroupView
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent
-from rscylla.reflex import Consumer, Spec, fast_and_sweep, slice_name
-from rscylla.reflex.spec import checked_specs
+from rscylla.reflex import Consumer, Spec, checked_specs, fast_and_sweep, slice_name
 from rscylla.service import Group, Restarts, Service, group_lanes
 from rscylla.service.groups import slicekeeper
 from rscylla.service.groups.slicekeeper import SliceKeeper
