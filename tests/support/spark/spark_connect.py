@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from maven import free_ports
 from pyspark.errors import PySparkException
 from sparkapps import ALONE, STARTS
 
@@ -25,6 +26,19 @@ CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
+
+
+def builder_of(settings: dict[str, str]) -> Any:
+    """Return the builder of a session whose server runs in this process, on a free port.
+
+    Otherwise, it has a port that is one for all processes of the machine, where the client goes, too.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    [port] = free_ports(1)
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)
+    return SparkSession.builder.remote("local[2]").config(map=settings | {"spark.connect.grpc.binding.port": str(port)})
 
 
 def started_until_spark_can(run: Callable[[], object]) -> None:
@@ -42,10 +56,7 @@ def started_until_spark_can(run: Callable[[], object]) -> None:
 
 def main(point: str, keyspace: str, place: str) -> None:
     rs.ensure_java()
-    from pyspark.sql import SparkSession
-
-    settings = CONFIG | {"spark.sql.warehouse.dir": f"{place}/warehouse"}
-    builder = SparkSession.builder.remote("local[2]").config(map=settings)
+    builder = builder_of(CONFIG | {"spark.sql.warehouse.dir": f"{place}/warehouse"})
     session = rscylla.connect([point])
     spark = builder.getOrCreate()
     rs.register(spark)

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import spark_history as h
-from spark_connect import CONFIG
+from spark_connect import CONFIG, builder_of
 from spark_formats import FORMAT_CONFIG, NOT_COMPILED, one_at_a_time
 
 import rscylla
@@ -25,11 +25,8 @@ LAG = StreamLag(seconds=0)
 
 def main(point: str, keyspace: str, place: str, using: str) -> None:
     rs.ensure_java()
-    from pyspark.sql import SparkSession
-
     settings = CONFIG | FORMAT_CONFIG | NOT_COMPILED | {"spark.sql.warehouse.dir": f"{place}/warehouse"}
-    builder = SparkSession.builder.remote("local[2]").config(map=settings)
-    builder = rs.with_format(builder, using, warehouse=f"{place}/warehouse")
+    builder = rs.with_format(builder_of(settings), using, warehouse=f"{place}/warehouse")
     session = rscylla.connect([point])
     with one_at_a_time():
         spark = builder.getOrCreate()
