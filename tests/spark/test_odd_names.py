@@ -1,4 +1,4 @@
-"""Every place where a name goes to Spark or Arrow takes any name, or refuses it by name."""
+"""Every place where a name goes to Spark, Arrow, Delta Lake, or Iceberg takes any name, or refuses it by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import spark_history as h
 from odd_names import ODD_NAMES
 from pyspark.sql import functions as F
+from spark_formats import TableFormat
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -70,16 +71,6 @@ class Odd:
             f"DELETE FROM {self.keyspace}.t WHERE {q(KEYS[0])} = 1 AND {q(KEYS[1])} = 1 AND {q(KEYS[2])} < {number - 1}"
         )
 
-    def alter(self) -> None:
-        """Add columns and a field, rename a field, and write to them."""
-        self.session.execute(f'ALTER TABLE {self.keyspace}.t ADD ("new, one" int, "{{new}}" int)')
-        self.session.execute(f'ALTER TYPE {self.keyspace}.odd ADD "new = field" int')
-        self.session.execute(f"ALTER TYPE {self.keyspace}.odd RENAME {q('a.b')} TO {q('c d')}")
-        self.session.execute(
-            f'UPDATE {self.keyspace}.t SET "new, one" = 1, whole = {{"new = field": 2, "c d": 3}} WHERE '
-            + " AND ".join(f"{q(n)} = 1" for n in KEYS)
-        )
-
     def apply(self, spark: SparkSession, table: Any, store: MemoryCursorStore) -> None:
         h.passed(rscylla.SystemClock().now_us() + 1000)
         stream = rscylla.NewStream(self.session, self.keyspace, "t", consistency="ONE")
@@ -99,10 +90,6 @@ class OddKeys(Odd):
         for table, options in (("t", "WITH cdc = {'enabled': true}"), ("copied", "")):
             session.execute(f"CREATE TABLE {keyspace}.{table} ({columns}, v int, PRIMARY KEY ({key})) {options}")
         self.partition, self.first = " AND ".join(f"{q(n)} = 1" for n in partition), q(clustering[0])
-
-    def alter(self) -> None:
-        """Add a column."""
-        self.session.execute(f'ALTER TABLE {self.keyspace}.t ADD "new, one" int')
 
     def write(self, number: int) -> None:
         values = ", ".join("1" if n in ODD_NAMES[::2] else str(number) for n in ODD_NAMES)
@@ -192,3 +179,70 @@ def test_arrow_takes_any_name(odd: Odd) -> None:
             (written,) = [row["cdc_values"] for row in rows if row["cdc_values"]["frozen"] is not None]
             assert written["frozen"] == written["tu"]["_2"] == {n: i + 1 for i, n in enumerate(ODD_NAMES)}
             assert {n: written[n] for n in VALUES} == dict.fromkeys(VALUES, 1)
+
+
+class Halves:
+    """A table with half of the names in its key, the others as columns, and all of them as fields; and its rows."""
+
+    KEYS, VALUES = ODD_NAMES[::2], ODD_NAMES[1::2]
+    PARTITION = 4
+
+    def __init__(self, session: Any, keyspace: str) -> None:
+        self._session, self._keyspace = session, keyspace
+        self._names = [*self.KEYS, *self.VALUES, "deep"]
+        self._fields = list(ODD_NAMES)
+        self.rows: list[dict[str, Any]] = []
+        columns = ", ".join(f"{q(n)} int" for n in self._names[:-1])
+        partition, clustering = map(q, self.KEYS[: self.PARTITION]), map(q, self.KEYS[self.PARTITION :])
+        session.execute(f"CREATE TYPE {keyspace}.odd ({', '.join(f'{q(n)} int' for n in self._fields)})")
+        session.execute(
+            f"CREATE TABLE {keyspace}.t ({columns}, deep list<frozen<map<frozen<odd>, tuple<int, frozen<odd>>>>>, "
+            f"PRIMARY KEY (({', '.join(partition)}), {', '.join(clustering)})) WITH cdc = {{'enabled': true}}"
+        )
+
+    def insert(self) -> None:
+        """Insert a row of another partition."""
+        number = 1000 * (len(self.rows) + 1)
+        values = range(number, number + len(self._names) - 1)
+        odd = dict(zip(self._fields, range(number + 500, number + 1000), strict=False))
+        literal = "{" + ", ".join(f"{q(name)}: {value}" for name, value in odd.items()) + "}"
+        self._session.execute(
+            f"INSERT INTO {self._keyspace}.t ({', '.join(map(q, self._names))}) "
+            f"VALUES ({', '.join(map(str, values))}, [{{{literal}: (7, {literal})}}])"
+        )
+        self.rows.append(dict(zip(self._names, [*values, [[(odd, {"_1": 7, "_2": dict(odd)})]]], strict=True)))
+
+    def alter(self) -> None:
+        """Add a column and a field, and rename a field."""
+        self._session.execute(f'ALTER TABLE {self._keyspace}.t ADD "new, one" int')
+        self._session.execute(f'ALTER TYPE {self._keyspace}.odd ADD "new = field" int')
+        self._session.execute(f"ALTER TYPE {self._keyspace}.odd RENAME {q('a.b')} TO {q('c d')}")
+        self._names.insert(-1, "new, one")
+        self._fields = [*("c d" if name == "a.b" else name for name in self._fields), "new = field"]
+        for row in self.rows:
+            row["new, one"] = None
+            [[(key, pair)]] = row["deep"]
+            for odd in (key, pair["_2"]):
+                odd |= {"c d": odd.pop("a.b"), "new = field": None}
+
+
+def test_a_table_of_a_format_takes_any_name_at_every_depth(
+    spark: SparkSession, session: Any, vnodes: str, table_format: TableFormat
+) -> None:
+    halves, store = Halves(session, vnodes), MemoryCursorStore()
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    buckets = 2 if table_format.name == "iceberg" else None
+    table = rs.MergeTable(spark, table_format.table(), using=table_format.name, buckets=buckets)
+
+    def found() -> list[dict[str, Any]]:
+        return sorted(table.rows().toArrow().to_pylist(), key=lambda row: row[halves.KEYS[0]])
+
+    for alter in (lambda: None, halves.alter):
+        alter()
+        halves.insert()
+        h.passed(rscylla.SystemClock().now_us())
+        for window, changes in rs.windows(spark, stream, store, "odd", NO_LAG, rscylla.StreamToHead(), read=READ):
+            assert rs.apply_changes(changes, table, window=window)
+        assert found() == halves.rows
+    table.compact()
+    assert found() == halves.rows
