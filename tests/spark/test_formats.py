@@ -5,20 +5,15 @@ from __future__ import annotations
 import configparser
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 import pytest
-import spark_history as h
 from pyspark.sql import SparkSession
-from spark_formats import TableFormat
 
 import rscylla
 from rscylla import spark as rs
 from rscylla.spark.session.formats import FORMATS, KAFKA, missing_format
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
 
@@ -96,25 +91,3 @@ def test_the_extra_of_a_format_installs_a_pyspark_that_has_it(name: str) -> None
     minor = int(FORMATS[name].pyspark.removeprefix("4."))
     assert f"pyspark>=4.{minor},<4.{minor + 1}" in setup["options.extras_require"][FORMATS[name].extra].split()
     assert FORMATS[name].pyspark in FORMATS[name].jars
-
-
-def test_a_table_is_created_and_merged_in_each_format(
-    spark: SparkSession,
-    session: rscylla.Session,
-    options: Callable[..., dict[str, str]],
-    vnodes: str,
-    table_format: TableFormat,
-) -> None:
-    session.execute(f"CREATE TABLE {vnodes}.t (k int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
-    for cql in (
-        "INSERT INTO {} (k, v) VALUES (1, 1)",
-        "INSERT INTO {} (k, v) VALUES (2, 2)",
-        "DELETE FROM {} WHERE k = 1",
-    ):
-        session.execute(cql.format(f"{vnodes}.t"))
-    changes = spark.read.format("scylla-cdc").options(**options(vnodes, "t")).load()
-    table = rs.MergeTable(spark, table_format.table(), using=table_format.name)
-    window = h.window(0, 0, 1)
-    assert rs.apply_changes(changes, table, window=window)
-    assert table.cursor == window.end
-    assert [tuple(row) for row in table.rows().select("k", "v").collect()] == [(2, 2)]

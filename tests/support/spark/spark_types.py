@@ -17,7 +17,7 @@ LIVE = ("l0", "l1", "l2", "l3")
 
 TABLES = ("k", "c", "r", "v", *FROZEN, *LIVE, "u")
 
-OF_FORMATS = ("k", "c", "v", "fm", "lm", "u")
+OF_FORMATS = ("k", "v", "fm", "lm", "u")
 """The tables for what stores each type in its own way, and has the merge from elsewhere."""
 
 PLAIN: dict[str, tuple[str, str]] = {
