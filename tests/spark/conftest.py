@@ -28,6 +28,8 @@ LEAVES_SOCKETS = find_spec("pyspark") is not None and find_spec("pyspark.sql.str
 
 CONFIG = {
     **ALONE,
+    # The widest plans fill most of what Spark takes unless told, 1 GB, which then is collected again and again.
+    "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",

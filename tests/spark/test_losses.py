@@ -869,7 +869,6 @@ class SlowQuery(Query):
         return any(start <= time_us < end and believed != ttl_us for start, end, believed in self.unsure)
 
 
-@pytest.mark.every_pyspark
 @pytest.mark.parametrize(("seed", "world"), [(n, ("vnodes", "tablets")[n % 2]) for n in range(16)], indirect=["world"])
 def test_no_row_is_lost_without_an_error_and_no_error_is_false(world: World, seed: int) -> None:
     """Except where the schema does not show the TTL that rows had, and what is assumed of it is wrong."""

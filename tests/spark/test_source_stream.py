@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-pytestmark = pytest.mark.every_pyspark
-
 MakeOptions = Callable[..., dict[str, str]]
 T = TypeVar("T")
 
@@ -82,6 +80,7 @@ def run(
     return found
 
 
+@pytest.mark.every_pyspark
 def test_a_query_from_the_head_whose_first_batches_fail_continues_where_it_began(
     spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
 ) -> None:
@@ -124,6 +123,7 @@ def spread(events: list[rscylla.ChangeEvent], windows: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.every_pyspark
 def test_batches_windows_and_restarts_repeat_and_lose_nothing(
     spark: SparkSession, session: rscylla.Session, keyspace: str, options: MakeOptions, tmp_path: Path
 ) -> None:
@@ -201,7 +201,6 @@ WINDOWS = 1_000
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.newest_pyspark
 def test_a_query_that_is_killed_writes_every_change_once(
     spark: SparkSession, session: rscylla.Session, vnodes: str, tmp_path: Path, scylla_process: EmbeddedScyllaProcess
 ) -> None:
