@@ -32,14 +32,13 @@ import pyarrow as pa
 
 from .._decoder import twin
 from .._integers import format_int
-from .._timeuuid import ticks_of, ticks_to_us
 from ..errors import MetadataError
 from .cells import collection_cells, sized_cells, vector_cells
 from .natives import digits_reader, has_width, packed_decoder, uuid_text
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
-__all__ = ["FORMS", "Build", "Form", "arrow_type", "builder_for", "check_levels", "times_of"]
+__all__ = ["FORMS", "Build", "Form", "arrow_type", "builder_for", "check_levels"]
 
 Column = Sequence[bytes | None]
 """The cells of one column, undecoded: ``bytes`` in any sequence, or the ``Cells`` of compiled code where they lie."""
@@ -234,18 +233,6 @@ def _duration_reader(type_: Type, _: Beyond) -> Read:
         return None if value is None else (value.months, value.days, value.nanoseconds)
 
     return read
-
-
-def times_of(cells: Column) -> Any:
-    """Return the times of timeuuids as an int64 numpy array of microseconds since the epoch; none is null."""
-    return np.frombuffer(_times_of(cells), "i8")
-
-
-def _times_in_python(cells: Column) -> Any:
-    return np.array([ticks_to_us(ticks_of(c if c and has_width(c, 16) else bytes(16))) for c in cells], "i8")
-
-
-_times_of = twin("types.times_of", _times_in_python)
 
 
 # ---------------------------------------------------------------- values of values

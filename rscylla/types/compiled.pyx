@@ -20,7 +20,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from .wire cimport EPOCH_TICKS, int_at, put_uuid, ticks_at, uint_at, ulong_at, ushort_at
+from .wire cimport int_at, put_uuid, uint_at, ulong_at, ushort_at
 
 from collections.abc import Sequence
 from datetime import timezone
@@ -710,29 +710,6 @@ cdef void drop_capsule(object capsule) noexcept:
     if array.release != NULL:  # pyarrow has not taken it
         array.release(array)
     free(array)
-
-
-def times_of(cells):
-    """Return the times of timeuuids as native int64 microseconds since the epoch; those of nulls have no meaning."""
-    cdef Cells column = cells if isinstance(cells, Cells) else CellList(cells)
-    cdef bytearray made = bytearray(column.count * 8)
-    cdef char* into = made
-    cdef Py_ssize_t i
-    cdef Cell cell
-    cdef int64_t ticks
-    with nogil:
-        for i in range(column.count):
-            cell.size = -1
-            if column.cells != NULL:
-                cell = column.cells[i]
-            ticks = 0
-            if cell.size == 16:
-                ticks = <int64_t> ticks_at(cell.data)
-            elif cell.size > 0:
-                fail_width(16)
-            ticks = (ticks - EPOCH_TICKS) // 10
-            memcpy(into + 8 * i, &ticks, 8)
-    return made
 
 
 # Memory: what a column needs only while it is made is scratch; the rest belongs to its arrays, which release it.

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from ...errors import ConfigError
 from ...types import NO_DIGITS, Digits
-from ...types.arrow import TIMESTAMP, arrow_type, builder_for, times_of
+from ...types.arrow import TIMESTAMP, arrow_type, builder_for
 from ..rows import Layout, LogRows
 from .changeview import ChangeView
-from .columnar import ROWS_A_BATCH, Changes, built, naming, schema_of, timestamps
+from .columnar import ROWS_A_BATCH, Changes, built, naming, schema_of, times_of, timestamps
 from .eventview import EventView
 
 __all__ = [
@@ -102,15 +102,11 @@ class LogView:
 
     def columns(self, part: LogRows | _Chosen, names: Sequence[str]) -> list[Any]:
         return [
-            _times(part.column(self._time))
+            timestamps(times_of(part.column(self._time)))
             if n == self._timestamp
             else built(n, self._builders[n], part.column(self._index[n]))
             for n in names
         ]
-
-
-def _times(cells: Any) -> Any:
-    return timestamps(times_of(cells))
 
 
 # ---------------------------------------------------------------- batches

@@ -12,11 +12,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from ..._timeuuid import FLIP_SIGNS
+from ..._timeuuid import EPOCH_TICKS, FLIP_SIGNS
 from ...errors import ConfigError, MalformedData, RscyllaError, SourceError
 from ...event import Operation
 from ...types import TooManyDigits, Type
-from ...types.arrow import TIMESTAMP, Build, builder_for, check_levels, times_of
+from ...types.arrow import TIMESTAMP, Build, builder_for, check_levels
 from ..rows import Layout, LogRows, ValueColumn
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "naming",
     "nulls_in",
     "schema_of",
+    "times_of",
     "timestamps",
 ]
 
@@ -238,7 +239,7 @@ class Part:
     @cached_property
     def us(self) -> Any:
         """The times of the changes, in microseconds since the epoch."""
-        return times_of(self.column(self.layout.time))
+        return _us_of(self.raw_times)
 
     @cached_property
     def raw_times(self) -> Any:
@@ -298,6 +299,21 @@ class Part:
         return pa.BinaryArray.from_buffers(
             pa.binary(), len(self), [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(made.tobytes())]
         )
+
+
+def times_of(cells: Sequence[bytes | None]) -> Any:
+    """Return the times of timeuuids, of which none is null, in microseconds since the epoch."""
+    return _us_of(_wide(_bytes(cells), 16))
+
+
+_FIELDS = np.dtype([("low", ">u4"), ("mid", ">u2"), ("high", ">u2"), ("rest", "V8")])
+
+
+def _us_of(times: Any) -> Any:
+    """Return the times of timeuuids, given as rows of 16 bytes, in microseconds since the epoch."""
+    raw = times.view(_FIELDS)[:, 0]
+    ticks = ((raw["high"].astype("i8") & 0x0FFF) << 48) | (raw["mid"].astype("i8") << 32) | raw["low"]
+    return (ticks - EPOCH_TICKS) // 10
 
 
 def _wide(cells: Any, width: int) -> Any:

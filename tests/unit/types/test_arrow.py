@@ -23,7 +23,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rscylla.types import Type, arrow, decoder_for, encoder_for, log_list
-from rscylla.types.arrow import arrow_type, builder_for, times_of
+from rscylla.types.arrow import arrow_type, builder_for
 
 MARSHAL = "org.apache.cassandra.db.marshal."
 MOST_MS = (2**63 - 1) // 1000
@@ -193,11 +193,6 @@ def test_vectors_of_either_sort() -> None:
 def test_cells_of_a_wrong_length_are_not_values() -> None:
     with pytest.raises(ValueError, match="4 bytes of its type"):
         builder_for(type_of("int"))([b"\x00"])
-
-
-@given(st.lists(st.integers(0, 4_000_000_000_000_000), min_size=1, max_size=5))
-def test_times_of_timeuuids(times: list[int]) -> None:
-    assert times_of([log_time(us) for us in times]).tolist() == times
 
 
 def test_an_unknown_type_stays_bytes() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 pytestmark = pytest.mark.arrow
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
-import numpy as np
 
 fast = pytest.importorskip("rscylla.types.compiled", reason="rscylla was built without a C compiler")
 
@@ -127,11 +126,6 @@ def test_text_is_utf_8(raw: bytes) -> None:
     assert outcome(compiled, [raw]) == outcome(pure, [raw])
     halves = [raw[: len(raw) // 2], raw[len(raw) // 2 :]]  # a letter does not go on in the next cell
     assert outcome(compiled, halves) == outcome(pure, halves)
-
-
-@given(st.lists(st.none() | st.binary(min_size=16, max_size=16), max_size=5))
-def test_both_read_the_same_times_of_timeuuids(cells: list[bytes | None]) -> None:
-    assert np.frombuffer(fast.times_of(cells), "i8").tolist() == arrow._times_in_python(cells).tolist()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from logcells import BASE, LAYOUT, T, cells, ints, layout_of, packed, person
 
 from rscylla.cdc.arrow.batches import Changes, ChangeView, EventView, LogView, Mode, in_batches, table_of
+from rscylla.cdc.arrow.columnar import times_of
 from rscylla.cdc.log.table import BaseColumn, LoggedTable, log_columns
 from rscylla.cdc.rows import Layout, LogRows, new_rows
 from rscylla.cdc.rows.changes import operation_of
@@ -256,3 +257,14 @@ def test_a_type_that_arrow_cannot_nest_is_told_when_the_schema_is_made(view: Any
 
 def test_events_have_values_of_any_nesting() -> None:
     EventView(layout_with(nested("list", 100)))
+
+
+@given(st.lists(st.integers(0, 4_000_000_000_000_000), max_size=5))
+def test_times_of_timeuuids(times: list[int]) -> None:
+    assert times_of([log_time(us) for us in times]).tolist() == times
+
+
+@pytest.mark.parametrize("cell", [None, b"", bytes(15), bytes(17)])
+def test_what_is_no_timeuuid_has_no_time(cell: bytes | None) -> None:
+    with pytest.raises(ValueError, match="16 bytes of its type"):
+        times_of([log_time(T), cell])
