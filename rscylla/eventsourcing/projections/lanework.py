@@ -14,7 +14,7 @@ from ..._retry import Backoff, retry
 from ..._tokens import Slice, TokenRange
 from ...abc import Run
 from ...clock import Stop, fenced
-from ...errors import EventStoreError, RscyllaError, Stopped, VersionGap
+from ...errors import EventStoreError, RscyllaError, Stopped
 from ..abc import Built
 from ..envelope import AggregateID, Envelope, EventRecord
 
@@ -130,12 +130,10 @@ class LaneWork:
                 return False
         if build == built.building and not self._is_scanned(built):
             return True  # a replay of dead letters, beside the scan
-        what = f"projection {self._projector.name}, build {build}: event {record.version} of {aggregate} came after"
-        if not self._projector.fills:
-            raise VersionGap(
-                f"{what} {shown}; the events between are missing", expected=shown + 1, actual=record.version
-            )
-        log.warning("%s %d; the events between are read from the store", what, shown)
+        log.warning(
+            "projection %s, build %d: event %d of %s came after %d; the events between are read from the store",
+            *(self._projector.name, build, record.version, aggregate, shown),
+        )
         run.count("version_gaps")
         return True
 

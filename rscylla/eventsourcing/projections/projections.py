@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from ..._tokens import Slice
 from ...abc import Run
@@ -49,8 +49,6 @@ class Projector:
         store: Where the events are: for scans, and for events that are missing.
         decode: Such as ``EventTypes.decode``. Its errors are those of the consumer, for dead letters.
         builds: Where it is kept which build is active.
-        on_gap: What to do if versions are missing: ``"fill"``: log and count it, and apply the missing events from the
-            store; ``"raise"``: ``VersionGap``.
         look_every: How often a lane looks for a build to make.
         keep_retired: How long the build that was active before is kept, for queries and lanes that still use it.
         clock: The clock of waits.
@@ -66,20 +64,16 @@ class Projector:
         decode: Callable[[EventRecord], Envelope[Any]],
         builds: BuildStore,
         *,
-        on_gap: Literal["fill", "raise"] = "fill",
         look_every: timedelta = timedelta(seconds=1),
         keep_retired: timedelta = timedelta(minutes=1),
         clock: Clock | None = None,
     ) -> None:
-        if on_gap not in ("fill", "raise"):
-            raise ConfigError('Projector: on_gap must be "fill" or "raise"')
         if look_every <= timedelta() or keep_retired < timedelta():
             raise ConfigError("Projector: look_every must be more than zero, and keep_retired not below it")
         self.projection = projection
         self.store = store
         self.decode = decode
         self.builds = builds
-        self.fills = on_gap == "fill"
         self.look_s = look_every.total_seconds()
         self.keep_s = keep_retired.total_seconds()
         self.clock = clock or SystemClock()

@@ -22,7 +22,7 @@ from waiting import eventually
 import rscylla
 from cursorstore import MemoryCursorStore, MemoryDeadLetters
 from rscylla.clock import Stop
-from rscylla.errors import ConfigError, VersionGap
+from rscylla.errors import ConfigError
 from rscylla.eventsourcing import Projector, ScanPage, TokenRange, aggregate_of, parking_key
 
 SOON = timedelta(milliseconds=5)
@@ -162,22 +162,6 @@ def test_missing_versions_are_told_and_read_from_the_store(
     assert running.totals() == {"a": 10}
     assert "event 4 of counter/a came after 1" in caplog.text
     assert running.registry.get_sample_value("rscylla_version_gaps_total", {"consumer_name": "totals"}) == 1
-
-
-def test_missing_versions_can_be_an_error(shop: Shop) -> None:
-    running = Running(shop, on_gap="raise")
-    running.start()
-    try:
-        running.await_built(1)
-        shop.add("a", 1, told=False)
-        shop.add("a", 2)
-        with pytest.raises(rscylla.RunError) as failed:
-            running.join()
-    finally:
-        running.stop()
-    assert isinstance(failed.value.__cause__, VersionGap)
-    assert (failed.value.__cause__.expected, failed.value.__cause__.actual) == (1, 2)
-    assert running.totals() == {}
 
 
 def test_an_event_that_cannot_be_applied_is_parked_and_replayed_after_the_fix(shop: Shop, running: Running) -> None:
@@ -370,7 +354,5 @@ def test_waiting_for_a_version_ends(shop: Shop, running: Running) -> None:
 
 
 def test_arguments_are_checked(shop: Shop) -> None:
-    with pytest.raises(ConfigError, match="on_gap"):
-        Projector(Totals(), shop.store, TYPES.decode, MemoryBuilds(), on_gap="ignore")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="look_every"):
         Projector(Totals(), shop.store, TYPES.decode, MemoryBuilds(), look_every=timedelta())
