@@ -57,27 +57,16 @@ def timer_of(event: Event) -> Timer:
     return Timer(event.foreign_id, event.timestamp, event.metadata.decode())
 
 
-class _DueTimers:
-    """Opens streams of timers that are due; a ``StreamFunc``. A cursor has no meaning: what has fired is gone."""
+class _DueClient:
+    """The timers that are due. A cursor has no meaning: what has fired is gone."""
 
-    def __init__(self, store: TimerStore, clock: Clock, every: timedelta, again: timedelta) -> None:
+    LIMIT: Final = 500
+
+    def __init__(self, store: TimerStore, clock: Clock, every: timedelta, again: timedelta, stop: Stop) -> None:
         self._store = store
         self._clock = clock
         self._every_s = every.total_seconds()
         self._again_s = again.total_seconds()
-
-    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
-        return _DueClient(self._store, self._clock, self._every_s, self._again_s, stop or Stop())
-
-
-class _DueClient:
-    LIMIT: Final = 500
-
-    def __init__(self, store: TimerStore, clock: Clock, every_s: float, again_s: float, stop: Stop) -> None:
-        self._store = store
-        self._clock = clock
-        self._every_s = every_s
-        self._again_s = again_s
         self._stop = stop
         self._ready: deque[Timer] = deque()
         self._seen: dict[str, float] = {}  # when each was returned: it is being fired, here or elsewhere
@@ -185,8 +174,12 @@ def timer_spec(
     if not callable(fire):
         raise ConfigError(f'consumer "{name}": fire is not callable; pass a function')
     chosen = clock or SystemClock()
+
+    def stream(after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+        return _DueClient(store, chosen, every, claim, stop or Stop())
+
     inner = Consumer(name, lambda event, run: fire(timer_of(event), run), registry=registry, clock=chosen)
     consumer: ConsumerLike = _Claiming(wrap(inner), store, claim)
     if workers != 1:
         consumer = concurrent(consumer, workers=workers, key=lambda event: event.foreign_id)
-    return Spec(_DueTimers(store, chosen, every, claim), _NoCursors(), consumer, clock=chosen, registry=registry)
+    return Spec(stream, _NoCursors(), consumer, clock=chosen, registry=registry)
