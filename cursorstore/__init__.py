@@ -10,11 +10,10 @@ from .cursors.reslice import reslice_cursors
 from .cursors.scylla import ScyllaCursorStore
 from .cursors.table import DEFAULT_TABLE, schema_cql
 from .groups.admin import abort_reslice, drain_member, find_group, list_groups, reslice_group
-from .groups.memory import MemoryGroupTable, MemoryMembership
 from .groups.rows import GroupRows
 from .groups.scylla import ScyllaMembership
 from .groups.table import DEFAULT_GROUP_TABLE, ScyllaGroupTable, group_schema_cql
-from .leases.lease import MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
+from .leases.lease import ScyllaLease, list_leases
 from .leases.table import DEFAULT_LEASE_TABLE, LeaseRecord, lease_schema_cql
 from .letters.deadletters import MemoryDeadLetters, ScyllaDeadLetters
 from .letters.table import DEFAULT_LETTER_TABLE, letter_schema_cql
@@ -32,10 +31,6 @@ __all__ = [
     "LeaseRecord",
     "MemoryCursorStore",
     "MemoryDeadLetters",
-    "MemoryGroupTable",
-    "MemoryLease",
-    "MemoryLeaseTable",
-    "MemoryMembership",
     "ScyllaCursorStore",
     "ScyllaDeadLetters",
     "ScyllaGroupTable",

@@ -88,7 +88,7 @@ def reslice_group(
     or ``abort_reslice``.
 
     Args:
-        table: A ``ScyllaGroupTable`` or a ``MemoryGroupTable``.
+        table: A ``ScyllaGroupTable``.
         count: The new number of slices.
         stores: The stores of the cursors of the group's consumers; they must be able to reset cursors.
         consumers: The consumers of the group; default: those whose cursors were saved under its memberships. A store

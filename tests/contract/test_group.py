@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 from groupcontracts import ExpiringMembershipContract, GroupFencingContract
+from memorygroups import MemoryGroupTable, MemoryMembership
 
 from cursorstore import (
     DEFAULT_GROUP_TABLE,
     BufferedCursorStore,
     IntCursorCodec,
-    MemoryGroupTable,
-    MemoryMembership,
     ScyllaCursorStore,
     ScyllaGroupTable,
     ScyllaMembership,

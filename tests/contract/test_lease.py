@@ -10,14 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 from leasecontracts import ExpiringLeaseContract
+from memoryleases import MemoryLease, MemoryLeaseTable
 
-from cursorstore import (
-    BufferedCursorStore,
-    MemoryLease,
-    MemoryLeaseTable,
-    ScyllaCursorStore,
-    ScyllaLease,
-)
+from cursorstore import BufferedCursorStore, ScyllaCursorStore, ScyllaLease
 from rscylla.abc import CursorStore, Lease
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock

@@ -14,9 +14,10 @@ from typing import Any
 
 import attrs
 import pytest
+from memorygroups import MemoryGroupTable
 from simulated_groups import GROUP_KINDS, GroupSimulation, Reach
 
-from cursorstore import BufferedCursorStore, MemoryGroupTable, ScyllaCursorStore
+from cursorstore import BufferedCursorStore, ScyllaCursorStore
 from cursorstore.cursors import reslice
 from cursorstore.groups import admin as groupadmin
 from cursorstore.groups.group import _Membership

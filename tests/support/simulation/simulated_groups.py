@@ -26,13 +26,14 @@ from typing import Any
 from unittest.mock import patch
 
 import cassandra
+import memorygroups
+from memorygroups import MemoryGroupTable, MemoryMembership
 from prometheus_client import CollectorRegistry
 from simulated_keylog import Cursors, KeyLog, Lane, Link, Write, in_turns
 from turns import Host, Turns
 
 import cursorstore.groups.group
-from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership, abort_reslice, reslice_group
-from cursorstore.groups import memory
+from cursorstore import BufferedCursorStore, abort_reslice, reslice_group
 from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
 from rscylla._tokens import Slice
 from rscylla.abc import CursorStore, GroupView
@@ -90,7 +91,7 @@ class GroupSimulation:
             names = self.turns.primitives()
             living.enter_context(patch.object(lease, "threading", names["threading"]))
             living.enter_context(patch.object(cursorstore.groups.group, "threading", names["threading"]))
-            living.enter_context(patch.object(memory, "threading", names["threading"]))
+            living.enter_context(patch.object(memorygroups, "threading", names["threading"]))
             living.enter_context(patch.object(slicekeeper, "threading", names["threading"]))
             living.enter_context(patch.object(slicekeeper, "SimpleQueue", names["SimpleQueue"]))
             tokens = SimpleNamespace(uuid4=lambda: uuid.UUID(int=self.dice.getrandbits(128)))

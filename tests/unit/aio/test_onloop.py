@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from memorygroups import MemoryGroupTable, MemoryMembership
 from prometheus_client import CollectorRegistry
 
 import rscylla
-from cursorstore import MemoryGroupTable, MemoryMembership
 from rscylla import (
     ConfigError,
     Consumer,

@@ -17,16 +17,10 @@ from cassandra import ConsistencyLevel
 from fake_scylla import FakeScylla
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memorygroups import MemoryGroupTable, MemoryMembership
+from memoryleases import MemoryLease, MemoryLeaseTable
 
-from cursorstore import (
-    BufferedCursorStore,
-    IntCursorCodec,
-    MemoryGroupTable,
-    MemoryLease,
-    MemoryLeaseTable,
-    MemoryMembership,
-    ScyllaCursorStore,
-)
+from cursorstore import BufferedCursorStore, IntCursorCodec, ScyllaCursorStore
 from cursorstore.cursors.table import CursorRow
 from rscylla.abc import NOBODY, CursorRecord
 from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout

@@ -11,8 +11,9 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memorygroups import MemoryGroupTable, MemoryMembership
 
-from cursorstore import MemoryGroupTable, MemoryMembership, drain_member, reslice_group
+from cursorstore import drain_member, reslice_group
 from cursorstore.groups.rows import Move, Standing
 from rscylla.abc import NOBODY, GroupView
 from rscylla.clock import Stop

@@ -8,8 +8,9 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memoryleases import MemoryLease, MemoryLeaseTable
 
-from cursorstore import MemoryLease, MemoryLeaseTable, ScyllaLease
+from cursorstore import ScyllaLease
 from cursorstore.leases.table import Claim, LeaseRow
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryFailed, QueryTimeout, Stopped

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from bulkstream import BulkStream
 from confluent_kafka import KafkaError, Producer
+from memoryleases import MemoryLease
 from mockkafka import END_TRANSACTION, PRODUCE, MockKafka
 from outcomes import Outcome
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 
 import rscylla
-from cursorstore import IntCursorCodec, MemoryLease, ScyllaCursorStore
+from cursorstore import IntCursorCodec, ScyllaCursorStore
 from rscylla.abc import CursorRecord, JointPublisher, Message, Publisher
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla

@@ -13,17 +13,11 @@ from typing import Any
 import attrs
 import pytest
 from fake_scylla import FakeScylla
+from memorygroups import MemoryGroupTable, MemoryMembership
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cursorstore import (
-    BufferedCursorStore,
-    MemoryCursorStore,
-    MemoryGroupTable,
-    MemoryMembership,
-    ScyllaCursorStore,
-    reslice_group,
-)
+from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reslice_group
 from rscylla._timeuuid import datetime_of
 from rscylla._tokens import slices_text
 from rscylla.abc import GroupView

@@ -8,13 +8,12 @@ from datetime import timedelta
 
 import attrs
 
+from cursorstore.groups.group import SLICES, _Membership
+from cursorstore.groups.rows import Move, Standing, member_of, moved, view_of
+from cursorstore.leases.term import DEFAULT_TTL
 from rscylla._tokens import Slice
 from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.clock import Clock, SystemClock
-
-from ..leases.term import DEFAULT_TTL
-from .group import SLICES, _Membership
-from .rows import Move, Standing, member_of, moved, view_of
 
 __all__ = ["MemoryGroupTable", "MemoryMembership"]
 
