@@ -10,7 +10,6 @@ from .cursors.reslice import reslice_cursors
 from .cursors.scylla import ScyllaCursorStore
 from .cursors.table import DEFAULT_TABLE, schema_cql
 from .groups.admin import abort_reslice, drain_member, find_group, list_groups, reslice_group
-from .groups.rows import GroupRows
 from .groups.scylla import ScyllaMembership
 from .groups.table import DEFAULT_GROUP_TABLE, ScyllaGroupTable, group_schema_cql
 from .leases.lease import ScyllaLease, list_leases
@@ -26,7 +25,6 @@ __all__ = [
     "BufferedCursorStore",
     "CursorCodec",
     "EventCursorCodec",
-    "GroupRows",
     "IntCursorCodec",
     "LeaseRecord",
     "MemoryCursorStore",

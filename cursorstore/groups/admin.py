@@ -14,7 +14,8 @@ from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, RscyllaE
 
 from ..checks import admin_of
 from ..cursors.reslice import reslice_started
-from .rows import GroupRows, check_count, check_group
+from .rows import check_count, check_group
+from .table import ScyllaGroupTable
 
 __all__ = ["abort_reslice", "drain_member", "find_group", "list_groups", "reslice_group"]
 
@@ -26,7 +27,7 @@ _LEAST_OF_TOKEN = 8
 """Characters that the beginning of a token must have, so that it is not taken for a name."""
 
 
-def find_group(table: GroupRows, name: str) -> GroupView | None:
+def find_group(table: ScyllaGroupTable, name: str) -> GroupView | None:
     """Return the group *name* of *table*, a ``ScyllaGroupTable`` or a ``MemoryGroupTable``; None if there is none.
 
     Raises:
@@ -38,12 +39,12 @@ def find_group(table: GroupRows, name: str) -> GroupView | None:
     return table.read(name)
 
 
-def list_groups(table: GroupRows) -> list[GroupView]:
+def list_groups(table: ScyllaGroupTable) -> list[GroupView]:
     """Return all groups of *table*, also those without members, sorted by name. Raises what ``find_group`` does."""
     return [view for view in map(table.read, table.names()) if view is not None]
 
 
-def drain_member(table: GroupRows, name: str, member: str, *, undo: bool = False) -> GroupMember:
+def drain_member(table: ScyllaGroupTable, name: str, member: str, *, undo: bool = False) -> GroupMember:
     """Ask a member of the group to hand over its slices one by one and take no others; return the member.
 
     *member* is its name, if only one member has it, or its token, or eight or more characters of the beginning of that.
@@ -68,7 +69,7 @@ def drain_member(table: GroupRows, name: str, member: str, *, undo: bool = False
 
 
 def reslice_group(
-    table: GroupRows,
+    table: ScyllaGroupTable,
     name: str,
     count: int,
     *stores: CursorStore,
@@ -88,7 +89,6 @@ def reslice_group(
     or ``abort_reslice``.
 
     Args:
-        table: A ``ScyllaGroupTable``.
         count: The new number of slices.
         stores: The stores of the cursors of the group's consumers; they must be able to reset cursors.
         consumers: The consumers of the group; default: those whose cursors were saved under its memberships. A store
@@ -138,7 +138,7 @@ def reslice_group(
     return moved
 
 
-def abort_reslice(table: GroupRows, name: str) -> GroupView:
+def abort_reslice(table: ScyllaGroupTable, name: str) -> GroupView:
     """End a change of the number of slices that was left unfinished; return the group, which keeps its slices.
 
     Raises:
@@ -152,7 +152,7 @@ def abort_reslice(table: GroupRows, name: str) -> GroupView:
     return view
 
 
-def _view(table: GroupRows, name: str, *, serial: bool = False) -> GroupView:
+def _view(table: ScyllaGroupTable, name: str, *, serial: bool = False) -> GroupView:
     check_group(name)
     view = table.read(name, serial=serial)
     if view is None:
@@ -175,7 +175,7 @@ def _member(view: GroupView, given: str) -> GroupMember:
     raise ConfigError(f"group {view.name!r} has no member {given!r}; its members: {names or 'none'}")
 
 
-def _announce(table: GroupRows, view: GroupView, count: int) -> None:
+def _announce(table: ScyllaGroupTable, view: GroupView, count: int) -> None:
     """Set the next number of slices, from when on nobody takes one."""
     if view.next_count == count:
         return
@@ -184,7 +184,7 @@ def _announce(table: GroupRows, view: GroupView, count: int) -> None:
 
 
 def _await_free(
-    table: GroupRows,
+    table: ScyllaGroupTable,
     name: str,
     old: int,
     count: int,
@@ -231,7 +231,7 @@ def _consumers(store: CursorStore, name: str, count: int) -> list[str]:
 
 
 def _change(
-    table: GroupRows, name: str, count: int, write: Callable[[], bool], is_done: Callable[[GroupView], bool]
+    table: ScyllaGroupTable, name: str, count: int, write: Callable[[], bool], is_done: Callable[[GroupView], bool]
 ) -> None:
     """Write a step of the change to *count* slices, and see that it is done, whatever the answer was."""
     failed: Exception | None = None
@@ -243,7 +243,7 @@ def _change(
         raise failed or _ended(name, count)
 
 
-def _undo(table: GroupRows, name: str, old: int, count: int, error: BaseException) -> None:
+def _undo(table: ScyllaGroupTable, name: str, old: int, count: int, error: BaseException) -> None:
     """Let the members take their old slices again, unless the new ones are there already."""
     try:
         table.plan(name, old, count, 0)

@@ -31,7 +31,8 @@ from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeou
 from ..cursors.codec import format_us
 from ..leases.term import Holder
 from .fence import Holdings, SliceFence
-from .rows import MOST_SLICES, GroupRows, Move, Standing, check_count, check_group, moved, packed
+from .rows import MOST_SLICES, Move, Standing, check_count, check_group, moved, packed
+from .table import ScyllaGroupTable
 
 __all__ = ["SLICES"]
 
@@ -58,7 +59,7 @@ class _Membership(Holder):
 
     def __init__(
         self,
-        rows: GroupRows,
+        rows: ScyllaGroupTable,
         name: str,
         owner: str | None,
         slices: int | None,

@@ -1,12 +1,11 @@
-"""What a table of groups keeps and can do: the contract between memberships and their storage."""
+"""What a table of groups keeps: values of its rows, for memberships and their storage."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Protocol
 
 import attrs
 
@@ -19,7 +18,6 @@ from ..table import check_name
 
 __all__ = [
     "MOST_SLICES",
-    "GroupRows",
     "Move",
     "Standing",
     "check_count",
@@ -62,47 +60,6 @@ class Move:
     since: str
     before: str
     why: str
-
-
-class GroupRows(Protocol):
-    """A table of groups. Thread-safe. Each write is atomic, and returns whether its conditions held.
-
-    All methods raise ``SourceError`` if the storage does not answer: whether a write was applied is then known from a
-    *serial* ``read``, and even after that it may still be applied as long as its conditions hold.
-    """
-
-    def names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
-
-    def read(self, name: str, *, serial: bool = False) -> GroupView | None:
-        """Return the group; None if it has never had a member."""
-
-    def found(self, name: str, count: int) -> bool:
-        """Store the group with *count* slices, unless it is there."""
-
-    def add(self, name: str, standing: Standing) -> bool:
-        """Add a member."""
-
-    def keep(self, name: str, standing: Standing) -> bool:
-        """Write what a member tells of itself again, if it is still there."""
-
-    def drop(self, name: str, token: str) -> bool:
-        """Remove a member if it is still there."""
-
-    def take(self, name: str, count: int, standing: Standing, moves: Sequence[Move], gone: str) -> bool:
-        """As ``give``, and only if the group has *count* slices and shall keep them, and member *gone* is not there."""
-
-    def give(self, name: str, count: int, standing: Standing, moves: Sequence[Move]) -> bool:
-        """Do all *moves* and ``keep``, or nothing: each slice of *count* must have its epoch, and the member exist."""
-
-    def drain(self, name: str, token: str, drains: bool) -> bool:
-        """Ask a member to hand over its slices, or no longer, if it is there."""
-
-    def plan(self, name: str, count: int, was: int, planned: int) -> bool:
-        """Set the next count to *planned*, 0 for none, if the group has *count* slices and the next count *was*."""
-
-    def recount(self, name: str, count: int, planned: int) -> bool:
-        """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
 
 
 def member_of(

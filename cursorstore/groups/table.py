@@ -59,7 +59,11 @@ _COLUMNS = "item, slices, next, claim, TTL(claim), renewals, drains, reads, hold
 
 
 class ScyllaGroupTable(StoreTable):
-    """A table of groups, for memberships and for operators. Implements ``GroupRows``.
+    """A table of groups, for memberships and for operators. Thread-safe.
+
+    Each write is atomic, and returns whether its conditions held. All methods raise ``SourceError`` if the database
+    does not answer: whether a write was applied is then known from a *serial* ``read``, and even after that it may still
+    be applied as long as its conditions hold.
 
     Args:
         session: A connected driver session. The caller keeps it; it is neither changed nor closed.
@@ -84,11 +88,13 @@ class ScyllaGroupTable(StoreTable):
         super().__init__(session, GROUPS, keyspace, table, create=create, consistency=consistency)
 
     def names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
         with self.errors(f"listing the groups in table {self.name}"):
             rows = self.run(f"SELECT DISTINCT name, slices FROM {self.name}", ())
             return sorted(name for name, slices in map(values_of, rows) if slices is not None)
 
     def read(self, name: str, *, serial: bool = False) -> GroupView | None:
+        """Return the group; None if it has never had a member."""
         text = f"SELECT {_COLUMNS} FROM {self.name} WHERE name = ?"
         with self.errors(f"reading group {name!r} from table {self.name}"):
             rows = [values_of(row) for row in self.run(text, (name,), serial=serial, timeout_s=self._timeout_s)]
@@ -109,25 +115,30 @@ class ScyllaGroupTable(StoreTable):
         return view_of(name, count, planned or 0, members, slices)
 
     def found(self, name: str, count: int) -> bool:
+        """Store the group with *count* slices, unless it is there."""
         # "= null" is literal, because not every server accepts a bound null there.
         text = f"UPDATE {self.name} USING TTL 0 SET slices = ?, next = 0 WHERE name = ? IF slices = null"
         with self.errors(f"creating group {name!r} in table {self.name}"):
             return self._applied(text, (count, name))
 
     def add(self, name: str, standing: Standing) -> bool:
+        """Add a member."""
         with self.errors(f"joining group {name!r} in table {self.name}"):
             return self._applied(f"{self._standing} IF claim = null", _values(name, standing))
 
     def keep(self, name: str, standing: Standing) -> bool:
+        """Write what a member tells of itself again, if it is still there."""
         with self.errors(f"renewing a membership of group {name!r} in table {self.name}"):
             return self._applied(f"{self._standing} IF claim = ?", (*_values(name, standing), standing.token))
 
     def drop(self, name: str, token: str) -> bool:
+        """Remove a member if it is still there."""
         with self.errors(f"leaving group {name!r} in table {self.name}"):
             text = f"DELETE FROM {self.name} WHERE name = ? AND item = ? IF claim = ?"
             return self._applied(text, (name, _member(token), token))
 
     def take(self, name: str, count: int, standing: Standing, moves: Sequence[Move], gone: str) -> bool:
+        """As ``give``, and only if the group has *count* slices and shall keep them, and member *gone* is not there."""
         begin = f"{self._standing} IF claim = ? AND slices = ? AND next = 0; "
         values: tuple[Any, ...] = (*_values(name, standing), standing.token, count)
         if gone != NOBODY:
@@ -136,10 +147,12 @@ class ScyllaGroupTable(StoreTable):
         return self._move(name, count, moves, begin, values)
 
     def give(self, name: str, count: int, standing: Standing, moves: Sequence[Move]) -> bool:
+        """Do all *moves* and ``keep``, or nothing: each slice of *count* must have its epoch, and the member exist."""
         begin, values = f"{self._standing} IF claim = ?; ", (*_values(name, standing), standing.token)
         return self._move(name, count, moves, begin, values)
 
     def drain(self, name: str, token: str, drains: bool) -> bool:
+        """Ask a member to hand over its slices, or no longer, if it is there."""
         where = "WHERE name = ? AND item = ? IF claim = ?"
         with self.errors(f"draining a member of group {name!r} in table {self.name}"):
             if not drains:
@@ -149,11 +162,13 @@ class ScyllaGroupTable(StoreTable):
             return self._applied(text, (name, _member(token), token))
 
     def plan(self, name: str, count: int, was: int, planned: int) -> bool:
+        """Set the next count to *planned*, 0 for none, if the group has *count* slices and the next count *was*."""
         text = f"UPDATE {self.name} USING TTL 0 SET next = ? WHERE name = ? IF slices = ? AND next = ?"
         with self.errors(f"changing the slices of group {name!r} in table {self.name}"):
             return self._applied(text, (planned, name, count, was))
 
     def recount(self, name: str, count: int, planned: int) -> bool:
+        """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
         text = f"UPDATE {self.name} USING TTL 0 SET slices = ?, next = 0 WHERE name = ? IF slices = ? AND next = ?"
         with self.errors(f"changing the slices of group {name!r} in table {self.name}"):
             return self._applied(text, (planned, name, count, planned))

@@ -21,7 +21,6 @@ from cursorstore import (
     ScyllaLease,
     ScyllaMembership,
 )
-from cursorstore.groups.rows import GroupRows
 from rscylla.abc import CursorStore, DeadLetters, Lease, Membership
 from rscylla.testing.contracts import (
     CursorAdminContract,
@@ -56,7 +55,7 @@ class OnTheCluster:
         options = {"ttl": FOREVER, **options}
         return ScyllaMembership(next(self.sessions), self.keyspace, name, owner=owner, slices=slices, **options)
 
-    def open_table(self) -> GroupRows:
+    def open_table(self) -> ScyllaGroupTable:
         return ScyllaGroupTable(next(self.sessions), self.keyspace)
 
 
@@ -98,7 +97,7 @@ class Memberships(OnTheCluster, MembershipContract):
 
 
 class MembershipsOfAllDatacenters(OnTheCluster, MembershipContract):
-    def open_table(self) -> GroupRows:
+    def open_table(self) -> ScyllaGroupTable:
         return ScyllaGroupTable(next(self.sessions), self.keyspace, consistency="QUORUM")
 
     def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from cursorstore import GroupRows, abort_reslice, drain_member, find_group, list_groups, reslice_group
+from cursorstore import ScyllaGroupTable, abort_reslice, drain_member, find_group, list_groups, reslice_group
 from rscylla.abc import NOBODY, CursorStore, GroupView, Membership
 from rscylla.errors import ConfigError, LeaseLost, QueryTimeout
 from rscylla.testing import ManualClock
@@ -25,7 +25,7 @@ class _Groups:
         """Return a new membership. Called once for each process that a test simulates."""
         raise NotImplementedError("a contract suite needs open_membership(), which returns the membership to test")
 
-    def open_table(self) -> GroupRows:
+    def open_table(self) -> ScyllaGroupTable:
         """Return the table of the groups, for operators."""
         raise NotImplementedError("this contract suite needs open_table(), which returns the table of the groups")
 
@@ -45,7 +45,7 @@ def holders(view: GroupView) -> dict[int, str]:
     return {index: member.owner for index, member in found.items() if member is not None}
 
 
-def _abort(table: GroupRows, name: str) -> None:
+def _abort(table: ScyllaGroupTable, name: str) -> None:
     abort_reslice(table, name)
 
 

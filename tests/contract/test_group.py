@@ -21,7 +21,6 @@ from cursorstore import (
     ScyllaMembership,
     reslice_group,
 )
-from cursorstore.groups.rows import GroupRows
 from rscylla.abc import NOBODY, CursorStore, GroupView, Membership
 from rscylla.embedded import EmbeddedScylla, Rule, Statements
 from rscylla.errors import LeaseLost, QueryTimeout
@@ -42,7 +41,7 @@ class InMemory:
     def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
         return MemoryMembership(name, self.table, owner=owner, slices=slices, ttl=TTL)
 
-    def open_table(self) -> GroupRows:
+    def open_table(self) -> Any:
         return self.table
 
     def pass_time(self, seconds: float) -> None:
@@ -94,7 +93,7 @@ class OverTCP:
             clock=CLOCK,
         )
 
-    def open_table(self) -> GroupRows:
+    def open_table(self) -> Any:
         return ScyllaGroupTable(next(self.sessions), KEYSPACE, create=True, consistency=self.consistency)
 
     def pass_time(self, seconds: float) -> None:

@@ -19,9 +19,9 @@ __all__ = ["MemoryGroupTable", "MemoryMembership"]
 
 
 class MemoryGroupTable:
-    """Groups in memory, for members in one process. Implements ``GroupRows``. Memberships expire by *clock*.
+    """Groups in memory, for members in one process. They do what a ``ScyllaGroupTable`` does.
 
-    A test may override its methods to delay or lose answers.
+    Memberships expire by *clock*. A test may override its methods to delay or lose answers.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
