@@ -62,8 +62,8 @@ class ScyllaGroupTable(StoreTable):
     """A table of groups, for memberships and for operators. Thread-safe.
 
     Each write is atomic, and returns whether its conditions held. All methods raise ``SourceError`` if the database
-    does not answer: whether a write was applied is then known from a *serial* ``read``, and even after that it may still
-    be applied as long as its conditions hold.
+    does not answer: whether a write was applied is then known from a *serial* ``read``, and even after that it may
+    still be applied as long as its conditions hold.
 
     Args:
         session: A connected driver session. The caller keeps it; it is neither changed nor closed.

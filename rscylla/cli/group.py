@@ -43,8 +43,6 @@ CursorTable = Annotated[
     str, Option("--cursors", metavar="NAME", help="Name of the cursor table in the same keyspace, as stored.")
 ]
 
-_LOOK_S = 2.0
-
 
 @attrs.frozen
 class _Place:
@@ -84,7 +82,6 @@ def list_(place: _Place, as_json: JsonOutput = False) -> None:
 def show_(
     name: GroupName,
     cursor_table: CursorTable = DEFAULT_TABLE,
-    watch: Annotated[bool, Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
     *,
     place: _Place,
     as_json: JsonOutput = False,
@@ -93,15 +90,10 @@ def show_(
 
     A lag is the age of the saved cursor, which may be some seconds behind the consumer.
     """
-    with place.with_cursors(cursor_table) as (groups, cursors), stopping() as stop:
-        while True:
-            view = _found(groups, name)
-            lags = _lags(view, cursors)
-            write(json_line(_described(view, lags))) if as_json else _print(view, lags)
-            if not watch or stop.wait(_LOOK_S):
-                return
-            if not as_json:
-                write("")
+    with place.with_cursors(cursor_table) as (groups, cursors):
+        view = _found(groups, name)
+        lags = _lags(view, cursors)
+    write(json_line(_described(view, lags))) if as_json else _print(view, lags)
 
 
 @app.command("drain")

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import stat
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -158,8 +151,7 @@ class _Tail:
         """Run from *start* until the end, the stop signal, or an error that a retry cannot fix."""
         begun = self._begin(start)
         try:
-            with _reader_watched(self._nobody_reads):
-                self._follow()
+            self._follow()
         except BaseException:
             self._print_cursor(unless=begun)
             raise
@@ -212,10 +204,6 @@ class _Tail:
         if self._written == self._wanted.limit:
             self._stop.set()  # the run checks it after the cursor is saved
 
-    def _nobody_reads(self) -> None:
-        self._failure = BrokenPipeError()
-        self._stop.set()
-
     def _print_cursor(self, *, unless: str | None = None) -> None:
         """Write the cursor to continue from to standard error, if there is one and it is not *unless*."""
         if self._wanted.quiet:
@@ -232,33 +220,3 @@ class _Tail:
             say(f"saved for consumer {self._who!r}: {cursor}")
         else:
             say(f"continue with --from '{cursor}'")
-
-
-@contextmanager
-def _reader_watched(gone: Callable[[], None]) -> Iterator[None]:
-    """Call *gone* when standard output is a pipe whose reader has closed it: ``tail | head`` ends without a write."""
-    try:
-        out = sys.stdout.fileno()
-        if not stat.S_ISFIFO(os.fstat(out).st_mode):
-            raise OSError
-    except (OSError, ValueError):
-        yield
-        return
-    ours, ended = os.pipe()
-
-    def watch() -> None:
-        poller = select.poll()
-        poller.register(out, 0)  # errors are always reported
-        # The other end is closed at the end of the command, which wakes the thread.
-        poller.register(ours, select.POLLIN)
-        if out in dict(poller.poll()):
-            gone()
-
-    watcher = threading.Thread(target=watch, name="rscylla-tail-pipe", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        os.close(ended)
-        watcher.join()
-        os.close(ours)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 import rscylla
 from cursorstore import ScyllaCursorStore, ScyllaGroupTable, ScyllaLease, ScyllaMembership
 
-from .conftest import Process, Ran, Run, Shop
+from .conftest import Ran, Run, Shop
 
 
 @pytest.fixture
@@ -103,16 +101,6 @@ def test_show_without_cursors_and_of_no_group(group: Run, shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_watching_ends_with_a_signal(start: Callable[..., Process], shop: Shop, groups: ScyllaGroupTable) -> None:
-    joined(shop, "pod-1")
-    watching = start("group", "show", "workers", "--watch", "--json", "--store", shop.keyspace, "--host", shop.host)
-    assert '"owner":"pod-1"' in watching.line()
-    joined(shop, "pod-2")
-    while "pod-2" not in watching.line():
-        pass
-    assert watching.end(signal.SIGINT) == 0
-
-
 def test_list_shows_all_groups(group: Run, shop: Shop) -> None:
     assert group("list", "--json").out == []
     a = joined(shop, "pod-1")

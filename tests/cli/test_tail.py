@@ -193,7 +193,7 @@ def test_following_starts_at_the_head_and_shows_what_comes(start: Callable[..., 
 
 
 def test_reader_that_goes_away_ends_it_quietly(shop: Shop) -> None:
-    """As in ``rscylla tail ... | head -1``, also when nothing more is ever written."""
+    """As in ``rscylla tail ... | head -1``: the next line finds that nobody reads."""
     shop.insert(1)
     arguments = ["tail", shop.orders, "--lag", "0", "--from", "oldest", "--quiet", "--host", shop.host]
     with subprocess.Popen(
@@ -208,6 +208,7 @@ def test_reader_that_goes_away_ends_it_quietly(shop: Shop) -> None:
         try:
             assert child.stdout.readline().endswith('INSERT  {"id":1}  {"status":"new"}\n')
             child.stdout.close()
+            shop.insert(2)
             assert child.wait(30) == 0
         finally:
             child.kill()
