@@ -15,7 +15,7 @@ import attrs
 
 from ..abc import GroupView
 
-__all__ = ["Check", "Facts", "GroupFacts", "LaneFacts", "Limits", "alive", "report", "rounded"]
+__all__ = ["Check", "Facts", "GroupFacts", "LaneFacts", "Limits", "alive", "report"]
 
 
 @attrs.frozen
@@ -128,37 +128,13 @@ def alive(facts: Facts, limits: Limits) -> tuple[Check, ...]:
     return tuple(_alive(facts, limits))
 
 
-def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
-    """Return the body of an answer, for JSON: the checks and the facts behind them."""
+def report(checks: Iterable[Check]) -> dict[str, Any]:
+    """Return the body of an answer, for JSON: the checks, with the reasons of those that failed."""
     shown = tuple(checks)
-    body: dict[str, Any] = {
+    return {
         "status": "ok" if all(one.ok for one in shown) else "failed",
         "checks": [{"check": one.check, "ok": one.ok} | ({"why": one.why} if one.why else {}) for one in shown],
-        "lanes": [rounded(attrs.asdict(lane, filter=_is_told)) for lane in facts.lanes],
     }
-    if facts.lease is not None:
-        body["lease"] = {"name": facts.lease, "held": facts.held, "epoch": facts.epoch}
-    if facts.group is not None:
-        group = facts.group
-        body["group"] = {
-            "name": group.name,
-            "member": group.owner,
-            "joined": bool(group.token),
-            "members": 0 if group.view is None else len(group.view.members),
-            "slices": 0 if group.view is None else group.view.count,
-            "held": len(group.held),
-        }
-    return body
-
-
-def _is_told(of: attrs.Attribute[Any], value: object) -> bool:
-    """Return whether an answer has a fact of a lane; its name has the others."""
-    return of.name not in ("part_of", "key_slice")
-
-
-def rounded(lane: dict[str, Any]) -> dict[str, Any]:
-    """Return *lane* with seconds to three decimals."""
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in lane.items()}
 
 
 def _alive(facts: Facts, limits: Limits) -> Iterator[Check]:

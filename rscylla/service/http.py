@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 
-__all__ = ["Answer", "Endpoint", "json_answer", "metrics_page"]
+__all__ = ["Answer", "Endpoint", "Page", "json_answer", "metrics_page"]
 
 log = logging.getLogger("rscylla.service")
 

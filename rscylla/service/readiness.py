@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from .._tokens import slices_text
 from ..clock import Clock
-from .health import Check, Facts, GroupFacts, LaneFacts, Limits, report
-from .http import Answer, json_answer
+from .health import Check, Facts, GroupFacts, LaneFacts, Limits
 
 __all__ = ["Readiness", "ready"]
 
@@ -35,7 +33,7 @@ def ready(facts: Facts, limits: Limits) -> tuple[Check, ...]:
 
 
 class Readiness:
-    """Tells whether a service is ready: over HTTP, as a gauge, and in the log. Thread-safe but for ``tell``.
+    """Tells whether a service is ready: as a gauge, and in the log. Thread-safe but for ``tell``.
 
     Args:
         facts: returns the state of the service. Sends no queries.
@@ -48,16 +46,6 @@ class Readiness:
         self._look_at = clock.monotonic() + LOOK_EVERY_S
         self._found: Mapping[str, str] = {}  # why checks failed at the last look, by check
         self._told: Mapping[str, float] = {}  # when failed checks were logged
-
-    def body(self) -> dict[str, Any]:
-        """Return the body of ``/readyz``."""
-        facts = self._facts()
-        return report(facts, ready(facts, self._limits))
-
-    def answer(self, headers: Mapping[str, str]) -> Answer:
-        """Return the answer of ``/readyz``."""
-        body = self.body()
-        return json_answer(200 if body["status"] == "ok" else 503, body)
 
     def holds(self) -> bool:
         """Return whether the service is ready."""

@@ -14,11 +14,11 @@ from ..abc import DeadLetterAdmin, Lease
 from ..clock import Clock
 from ..reflex import Meters
 from . import health
-from .http import Answer, Endpoint, json_answer, metrics_page
+from .http import Answer, Endpoint, Page, json_answer, metrics_page
 from .letter_counts import LetterCounts
 from .page.page import page
 from .page.status import Watch
-from .readiness import Readiness
+from .readiness import Readiness, ready
 from .worker import Worker
 
 __all__ = ["Shown"]
@@ -81,8 +81,8 @@ class Shown:
                 "/": page,
                 "/status": self.watch.answer,
                 "/metrics": metrics_page(self._registry),
-                "/healthz": self._healthz,
-                "/readyz": self._readiness.answer,
+                "/healthz": _answering(self.alive),
+                "/readyz": _answering(self.ready),
             }
             self._endpoint = Endpoint(pages, *self._where)
 
@@ -161,17 +161,22 @@ class Shown:
 
     def alive(self) -> dict[str, Any]:
         """Return the body of ``/healthz``."""
-        facts = self._facts()
-        return health.report(facts, health.alive(facts, self._limits))
+        return health.report(health.alive(self._facts(), self._limits))
 
     def ready(self) -> dict[str, Any]:
         """Return the body of ``/readyz``."""
-        return self._readiness.body()
+        return health.report(ready(self._facts(), self._limits))
 
     def tell(self) -> None:
         """Log what is not read, if it is time for that. Called again and again by one thread."""
         self._readiness.tell()
 
-    def _healthz(self, headers: Mapping[str, str]) -> Answer:
-        body = self.alive()
-        return json_answer(200 if body["status"] == "ok" else 503, body)
+
+def _answering(body: Callable[[], dict[str, Any]]) -> Page:
+    """Return the page of a health check that *body* describes."""
+
+    def page(headers: Mapping[str, str]) -> Answer:
+        found = body()
+        return json_answer(200 if found["status"] == "ok" else 503, found)
+
+    return page

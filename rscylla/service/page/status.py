@@ -90,7 +90,7 @@ def _checks(checks: Iterable[health.Check]) -> dict[str, Any]:
 
 def _lane(lane: LaneFacts) -> dict[str, Any]:
     (index, count), is_sliced = lane.key_slice, lane.key_slice[1] > 1
-    body = health.rounded(attrs.asdict(lane))
+    body = {name: round(value, 3) if isinstance(value, float) else value for name, value in attrs.asdict(lane).items()}
     del body["consumer"], body["generation_us"], body["part_of"], body["key_slice"]
     lag_s = body.pop("watermark_lag_s")
     return {

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from rscylla.abc import GroupMember, GroupSlice, GroupView
 from rscylla.reflex.telemetry.meters import meters_for
-from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits, alive
+from rscylla.service.health import Facts, GroupFacts, LaneFacts, Limits, alive, report
 from rscylla.service.readiness import LOOK_EVERY_S, TELL_EVERY_S, Readiness, ready
 from rscylla.testing import ManualClock
 
@@ -240,9 +240,9 @@ def test_the_gauge_and_the_page_say_the_same(told: Told) -> None:
 
     assert gauge() is None, "there is no service"
     meters.show_ready(told.readiness.holds)
-    assert (gauge(), told.readiness.answer({}).status) == (1.0, 200)
+    assert (gauge(), report(ready(told.facts, LIMITS))["status"]) == (1.0, "ok")
     told.facts = facts(lane(state="parked"))
-    assert (gauge(), told.readiness.answer({}).status) == (0.0, 503)
+    assert (gauge(), report(ready(told.facts, LIMITS))["status"]) == (0.0, "failed")
     other = Told()
     meters.show_ready(other.readiness.holds)
     assert gauge() == 0.0

@@ -747,14 +747,6 @@ def test_facts_and_metrics_show_the_group(team: Team) -> None:
     assert {group.view.holder(index).owner for index in first.held} == {"first"}  # type: ignore[union-attr]
     assert group.since is not None
     assert group.view_age_s is not None
-    assert first.service.ready()["group"] == {
-        "name": "shop",
-        "member": "first",
-        "joined": True,
-        "members": 2,
-        "slices": 8,
-        "held": 4,
-    }
     assert first.samples("rscylla_group_members") == {"shop": 2}
     assert first.samples("rscylla_group_slices") == {"shop": 8}
     assert first.samples("rscylla_group_slices_held") == {"shop": 4}
