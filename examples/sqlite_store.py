@@ -1,15 +1,12 @@
 """A custom cursor store: cursors in a SQLite file, for services on one machine. It uses public names only.
 
 Implements ``rscylla.abc.CursorStore`` and ``CursorAdmin``, and passes ``rscylla.testing.contracts``. As a program it
-runs a consumer twice, which continues where it was. On the command line, with this folder as the working directory:
-
-    rscylla cursor list --store-factory sqlite_store:open_store
+runs a consumer twice, which continues where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -118,11 +115,6 @@ class SqliteCursorStore:
 def check(consumer: str) -> None:
     if not consumer:
         raise rscylla.ConfigError("a consumer needs a name")
-
-
-def open_store() -> SqliteCursorStore:
-    """Return the store in the file that CURSORS_DB names: what ``rscylla --store-factory`` calls."""
-    return SqliteCursorStore(os.environ.get("CURSORS_DB", "cursors.db"))
 
 
 def main() -> None:

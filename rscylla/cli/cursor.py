@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import attrs
 import typer
@@ -12,10 +12,10 @@ from typer import Argument, Option
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, reslice_cursors
+from rscylla.abc import CursorAdmin, CursorStore
 
 from .group import refuse_member
 from .shared.connectors import ConnectorFile, open_cursors, open_session
-from .shared.loading import OperableStore, StoreFactory, load_store
 from .shared.names import naming, parse_table, parse_time
 from .shared.options import Connection, JsonOutput, command, count
 from .shared.output import json_line, listing, moment, show
@@ -34,6 +34,10 @@ Of = Annotated[
 ]
 
 
+class OperableStore(CursorStore, CursorAdmin, Protocol):
+    """A cursor store that operators can use."""
+
+
 @attrs.frozen
 class _Opened:
     """A store of cursors, and the keyspace of its table if it has one."""
@@ -45,10 +49,9 @@ class _Opened:
 
 @attrs.frozen
 class _Place:
-    """Where cursors are: in a table, in a store of the user's, or where a connector keeps them."""
+    """Where cursors are: in a table, or where a connector keeps them."""
 
     store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
-    store_factory: StoreFactory = None
     table: Annotated[str, Option(metavar="NAME", help="Name of the cursor table, as stored.")] = DEFAULT_TABLE
     connector: ConnectorFile = attrs.field(factory=ConnectorFile)
     connection: Connection = attrs.field(factory=Connection)
@@ -58,20 +61,13 @@ class _Place:
         """Open the store, and a session if the store or the table *of* needs one."""
         with ExitStack() as stack:
             properties = self.connector.read()
-            if properties is None and (self.store is None) == (self.store_factory is None):
+            if properties is None and self.store is None:
                 raise rscylla.ConfigError(
-                    "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory "
-                    "MODULE:FUNCTION, or --properties FILE of a Kafka connector"
+                    "give either --store KEYSPACE, the keyspace of the cursor table, or --properties FILE of a Kafka "
+                    "connector"
                 )
-            if properties is not None and self.store_factory is not None:
-                raise rscylla.ConfigError("--properties and --store-factory exclude each other; give one")
             connected = self.connection.session() if properties is None else open_session(properties)
-            if self.store_factory is not None:
-                session = None if of is None else stack.enter_context(connected)
-                cursors = load_store(self.store_factory)
-                stack.callback(cursors.close)
-                yield _Opened(session, cursors)
-            elif properties is not None and properties.exactly_once:
+            if properties is not None and properties.exactly_once:
                 if self.store is not None:
                     raise rscylla.ConfigError(
                         "in exactly-once mode, cursors are in Kafka; leave out --store, or leave out --properties "
@@ -93,9 +89,7 @@ class _Place:
                 yield _Opened(session, ScyllaCursorStore(session, keyspace, table), keyspace)
 
     def __str__(self) -> str:
-        return self.store_factory or (
-            str(self.connector.properties) if self.store is None else f"{self.store}.{self.table}"
-        )
+        return str(self.connector.properties) if self.store is None else f"{self.store}.{self.table}"
 
 
 @app.command("list")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 from typing import Annotated
 
 import attrs
@@ -17,7 +16,7 @@ from rscylla.abc import CursorRecord
 
 from .group import findings
 from .shared.failures import Exit
-from .shared.loading import Store, load_store
+from .shared.loading import Store
 from .shared.names import naming, parse_lag, parse_table
 from .shared.options import Connection, JsonOutput, TableArgument, command, seconds
 from .shared.output import json_line
@@ -47,13 +46,8 @@ def doctor(
     warnings.
     """
     parsed = parse_table(name)
-    if store.store_factory is not None and consumer is None:
-        raise rscylla.ConfigError("--store-factory MODULE:FUNCTION requires --consumer NAME, whose cursor is checked")
-    if consumer is not None and not store.is_given:
-        raise rscylla.ConfigError(
-            "--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table, or --store-factory "
-            "MODULE:FUNCTION"
-        )
+    if consumer is not None and store.store is None:
+        raise rscylla.ConfigError("--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table")
     span = None if lag is None else parse_lag(lag, command="doctor")
     with connection.session() as session, naming(parsed):
         cursors: dict[str, str | None] = {}
@@ -63,9 +57,6 @@ def doctor(
             records, failed = _saved(ScyllaCursorStore(session, store.store, store.store_table))
             if consumer is not None and not failed:
                 cursors, groups = _cursors_of(consumer, records), findings(session, store.store, consumer, records)
-        elif store.store_factory is not None and consumer is not None:
-            with closing(load_store(store.store_factory)) as custom:
-                cursors = _cursors_of(consumer, custom.list_cursors())
         found = rscylla.diagnose(
             session,
             parsed.keyspace,

@@ -165,7 +165,6 @@ def _copy(job: _Job, source: Side, target: Side, stop: rscylla.Stop, *, as_json:
     try:
         rscylla.run_forever(rscylla.Spec(stream, cursors, consumer, *options), stop=stop)
     finally:
-        # Before the store is closed: a store of the user's own need not answer afterwards.
         saved = _saved(cursors, name)
         try:
             cursors.close()
@@ -180,7 +179,7 @@ def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
     """Return the saved cursor, or None if it cannot be read: that error must not hide the one that ended the copy."""
     try:
         return cursors.get_cursor(name)
-    except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
+    except rscylla.RscyllaError:
         return None
 
 

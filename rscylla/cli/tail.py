@@ -57,11 +57,8 @@ class _Wanted:
     quiet: Annotated[bool, Option("--quiet", "-q", help="Do not print the cursor at the end.")] = False
 
     def __attrs_post_init__(self) -> None:
-        if self.store.is_given != (self.consumer is not None):
-            raise rscylla.ConfigError(
-                "--consumer NAME requires --store KEYSPACE or --store-factory MODULE:FUNCTION, "
-                "and each of these requires --consumer"
-            )
+        if (self.store.store is not None) != (self.consumer is not None):
+            raise rscylla.ConfigError("--consumer NAME and --store KEYSPACE require each other")
 
     @property
     def ends(self) -> bool:
@@ -96,7 +93,7 @@ def tail(name: TableArgument, *, wanted: _Wanted, connection: Connection, as_jso
             on_expired=wanted.on_expired,
         )
         cursors: MemoryCursorStore | BufferedCursorStore = MemoryCursorStore()
-        if wanted.store.is_given:
+        if wanted.store.store is not None:
             kept = wanted.store.opened(session, parsed.keyspace, create=wanted.create_store)
             cursors = BufferedCursorStore(kept, interval=SAVE_EVERY)
         _Tail(stream, cursors, wanted, options, stop, as_json=as_json).run(start)
@@ -210,7 +207,7 @@ class _Tail:
             return
         try:
             cursor = self._cursors.get_cursor(self._who)
-        except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
+        except rscylla.RscyllaError:
             return  # the error that ended the run says more
         if not cursor or cursor == unless:
             return

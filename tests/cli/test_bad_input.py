@@ -166,7 +166,7 @@ def test_start_that_is_nothing_known(run: Run, shop: Shop) -> None:
 def test_consumer_and_store_go_together(run: Run) -> None:
     ran = run("tail", "shop.orders", "--lag", "1", "--consumer", "audit")
     assert ran.code == 2
-    assert "--consumer NAME requires --store KEYSPACE or --store-factory" in ran.error
+    assert "--consumer NAME and --store KEYSPACE require each other" in ran.error
 
 
 def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:

@@ -113,7 +113,6 @@ def test_in_at_least_once_mode_the_properties_name_the_table(operator: Operator,
 
 def test_what_does_not_go_together_is_one_line(operator: Operator, run: Run, shop: Shop) -> None:
     assert "leave out --store" in operator("cursor", "list", "--store", shop.keyspace).error
-    assert "exclude each other" in operator("cursor", "list", "--store-factory", "a:b").error
     assert "number of slices cannot" in operator("cursor", "reslice", "c", "--from", "1", "--to", "2").error
     assert "--worker needs --properties" in run("cursor", "list", "--worker", str(operator.worker)).error
     operator.worker.write_text("exactly.once.source.support=enabled\n")

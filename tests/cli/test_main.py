@@ -96,7 +96,7 @@ def test_the_library_does_not_import_the_command_line() -> None:
         ("deadletter list", "Missing option '--store'; see `rscylla deadletter list --help`"),
         (
             "cursor list",
-            "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory MODULE:FUNCTION",
+            "give either --store KEYSPACE, the keyspace of the cursor table, or --properties FILE of a Kafka connector",
         ),
         ("serve --port 70000", "Invalid value for '--port': 70000 is out of range; give a number from 0 to 65535"),
         ("demo --events 1", "Invalid value for '--events': 1 is too low"),

@@ -128,7 +128,7 @@ def test_no_command_writes_what_a_terminal_obeys(run: Run, hostile: Shop, name: 
         ["kafka", "run", BAD],
         ["kafka", "snapshot", BAD],
         ["serve", "ctl", "--to", BAD, "status"],
-        ["doctor", "a.b", "--consumer", "c", "--store-factory", BAD],
+        ["deadletter", "replay", "c", "--all", "--to", BAD, "--store", "k"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]).replace(BAD, "BAD"),
 )
