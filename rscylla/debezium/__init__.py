@@ -20,7 +20,7 @@ from .formats.jsonschema import json_schema
 from .formats.registry import ConfluentRegistry, Registered, SchemaRegistry
 from .java import double_text, float_text
 from .record import Header, Record, told
-from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings, Snapshot, words
+from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings, Snapshot, options_of, words
 from .transforms.chains import RegexRouter, transforms_of, unknown_options
 from .transforms.regex import java_pattern
 from .transforms.transforms import ExtractChangedRecordState, ExtractNewRecordState, FlattenColumns, Transform
@@ -59,6 +59,7 @@ __all__ = [
     "java_pattern",
     "json_schema",
     "keys_only",
+    "options_of",
     "schema_json",
     "told",
     "transforms_of",

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
+from ...debezium import words
 from ...errors import ConfigError
 from .keystores import kafka_stores
-from .properties import Finding, Properties, words
+from .properties import Finding, Properties
 
 __all__ = ["producer_config", "producer_findings"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self
 
 import attrs
 
-from ...debezium import unknown_options
+from ...debezium import options_of, unknown_options, words
 from ...errors import ConfigError
 from .files import merged, read, resolved
 from .redaction import HIDDEN, Secrets, is_secret
@@ -88,11 +88,6 @@ class Property:
 
     def matches(self, name: str) -> bool:
         return name == self.name or (self.name.endswith("*") and name.startswith(self.name[:-1]))
-
-
-def words(text: str) -> list[str]:
-    """Return the parts of a list with commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 _S: Final[Status] = "supported"
@@ -405,7 +400,7 @@ class Properties(Mapping[str, str]):
         return self.text(name).lower() == "true"
 
     def parts(self, name: str) -> list[str]:
-        return words(self.text(name))
+        return list(words(self.text(name)))
 
     @property
     def snapshot_mode(self) -> str:
@@ -429,7 +424,7 @@ class Properties(Mapping[str, str]):
 
     def under(self, prefix: str) -> dict[str, str]:
         """Return the properties whose names begin with *prefix*, without it."""
-        return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
+        return options_of(self._values, prefix)
 
     def shown(self) -> dict[str, str]:
         """Return the properties as they may be shown."""

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...cdc.log import read_table
-from ...debezium import Settings, keys_only
+from ...debezium import Settings, keys_only, words
 from ...driver import ReadSession, Session, consistency_named
 from ...errors import CDCDisabled, ConfigError, TableNotFound
 from ...publish import DebeziumMessages
 from ..producer.topics import Topics
 from .client import producer_findings
-from .properties import Finding, Properties, words
+from .properties import Finding, Properties
 
 __all__ = ["verdicts"]
 

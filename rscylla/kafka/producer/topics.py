@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ...clock import Stop, bounded
-from ...debezium import java_pattern, told
+from ...debezium import java_pattern, told, words
 from ...errors import ConfigError, PublishFailed, PublishRejected
-from ..config.properties import Properties, words
+from ..config.properties import Properties
 
 __all__ = ["NO_TOPIC", "TopicSettings", "Topics", "is_topic"]
 
