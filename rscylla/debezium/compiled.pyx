@@ -4,7 +4,6 @@
 Encoders keep nothing that changes, so they may be used from several threads.
 """
 
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_AsStringAndSize, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -418,128 +417,12 @@ cdef struct Where:  # a column is in a row of the log; negative: nowhere
     Py_ssize_t deleted
     Py_ssize_t elements
     bint in_key
-    bint in_partition_key
-
-
-cdef class Columns:
-    """Columns of rows, and what makes their values; see its twin ``rows.ColumnsInPython``."""
-
-    cdef Where* wheres
-    cdef Py_ssize_t count
-    cdef Py_ssize_t width  # which rows must have at least
-    cdef list names
-    cdef list decoders
-
-    def __cinit__(self, columns, *_):
-        cdef Py_ssize_t i
-        self.count = len(columns)
-        self.wheres = <Where*> PyMem_Malloc(max(self.count, 1) * sizeof(Where))
-        if self.wheres == NULL:
-            raise MemoryError
-        self.names = [c.name for c in columns]
-        self.decoders = [c.decode for c in columns]
-        for i in range(self.count):
-            column = columns[i]
-            self.wheres[i].value = column.index
-            self.wheres[i].deleted = column.log.deleted
-            self.wheres[i].elements = column.log.elements
-            self.wheres[i].in_key = column.place != ""
-            self.wheres[i].in_partition_key = column.place == "pk"
-            self.width = max(self.width, column.index + 1, column.log.deleted + 1, column.log.elements + 1)
-
-    def __dealloc__(self):
-        PyMem_Free(self.wheres)
-
-    cdef inline int check(self, tuple cells) except -1:
-        if PyTuple_GET_SIZE(cells) < self.width:
-            raise IndexError("a row has fewer cells than its layout")
-        return 0
-
-    cdef inline object value(self, Py_ssize_t i, object raw):
-        decode = self.decoders[i]
-        if isinstance(decode, Decoder):
-            if type(raw) is not bytes:
-                raise TypeError("a cell is bytes or None")
-            return (<Decoder> decode).read(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
-        return decode(raw)
-
-    cdef inline bint touched(self, Py_ssize_t i, tuple delta):
-        cdef Where* where = &self.wheres[i]
-        if <object> PyTuple_GET_ITEM(delta, where.value) is not None or self.marked(i, delta):
-            return True
-        return where.elements >= 0 and <object> PyTuple_GET_ITEM(delta, where.elements) is not None
-
-    cdef inline bint marked(self, Py_ssize_t i, tuple delta):
-        cdef Py_ssize_t at = self.wheres[i].deleted
-        cdef object mark
-        if at < 0:
-            return False
-        mark = <object> PyTuple_GET_ITEM(delta, at)
-        return type(mark) is bytes and PyBytes_GET_SIZE(mark) == 1 and PyBytes_AS_STRING(mark)[0] == 1
-
-    def row(self, tuple cells not None):
-        cdef Py_ssize_t i
-        cdef dict found = {}
-        self.check(cells)
-        for i in range(self.count):
-            raw = <object> PyTuple_GET_ITEM(cells, self.wheres[i].value)
-            found[self.names[i]] = None if raw is None else self.value(i, raw)
-        return found
-
-    def updated(self, tuple image not None, tuple delta not None):
-        cdef Py_ssize_t i
-        cdef dict found = {}
-        self.check(image)
-        self.check(delta)
-        for i in range(self.count):
-            raw = <object> PyTuple_GET_ITEM(image, self.wheres[i].value)
-            if raw is None or not (self.wheres[i].deleted < 0 or self.touched(i, delta)):
-                found[self.names[i]] = None
-            else:
-                found[self.names[i]] = self.value(i, raw)
-        return found
-
-    def joined(self, tuple preimage not None, tuple postimage not None, tuple delta not None):
-        cdef Py_ssize_t i
-        cdef dict found = {}
-        self.check(preimage)
-        self.check(postimage)
-        self.check(delta)
-        for i in range(self.count):
-            raw = <object> PyTuple_GET_ITEM(preimage if self.touched(i, delta) else postimage, self.wheres[i].value)
-            found[self.names[i]] = None if raw is None else self.value(i, raw)
-        return found
-
-    def cells(self, tuple row not None, tuple delta not None, bint of_row):
-        cdef Py_ssize_t i
-        cdef dict found = {}
-        self.check(row)
-        self.check(delta)
-        for i in range(self.count):
-            raw = <object> PyTuple_GET_ITEM(row, self.wheres[i].value)
-            value = None
-            if self.wheres[i].in_key:
-                if raw is not None and (of_row or self.wheres[i].in_partition_key):
-                    value = self.value(i, raw)
-                found[self.names[i]] = value
-                continue
-            if raw is not None:
-                value = self.value(i, raw)
-            found[self.names[i]] = {"value": value} if value is not None or self.marked(i, delta) else None
-        return found
 
 
 cdef inline int64_t us_at(const char* time) noexcept nogil:
     cdef int64_t ticks = <int64_t> ticks_at(time) - EPOCH_TICKS
     # Rounded down, as in Python.
     return ticks // 10 if ticks >= 0 else -((9 - ticks) // 10)
-
-
-def us_of(bytes time not None):
-    """Return the microseconds since the epoch of a timeuuid."""
-    if PyBytes_GET_SIZE(time) != 16:
-        raise ValueError("a time is not a timeuuid")
-    return us_at(PyBytes_AS_STRING(time))
 
 
 # ---------------------------------------------------------------- from cells to bytes
@@ -562,14 +445,14 @@ cdef inline int add_literal(Out out, Literal* literal) except -1:
     return out.add(literal.data, literal.size)
 
 
-cdef enum How:  # which cells a row has; see the methods of ``Columns``
+cdef enum How:  # which cells a row has; see the methods of ``rows.Columns``
     AS_IT_IS
     UPDATED
     JOINED
     IN_CELLS
 
 
-cdef class RowBytes(Columns):
+cdef class RowBytes:
     """Adds rows of cells to bytes, as the encoder of their struct adds those of values, without making the values.
 
     *parts*: what stands for null, what opens the struct, what precedes each field, and what closes it. *encoders*: of
@@ -577,12 +460,25 @@ cdef class RowBytes(Columns):
     what opens such a struct, and what closes it; None for the others.
     """
 
-    cdef list kept, encoders
+    cdef Where* wheres
+    cdef Py_ssize_t count
+    cdef list decoders, kept, encoders
     cdef Literal null, opened, closed
     cdef Literal* leads  # four for each column: its lead; null, opened, closed of the struct of its own
 
     def __cinit__(self, columns, parts, encoders, wrapped):
         cdef Py_ssize_t i
+        self.count = len(columns)
+        self.wheres = <Where*> PyMem_Malloc(max(self.count, 1) * sizeof(Where))
+        if self.wheres == NULL:
+            raise MemoryError
+        self.decoders = [c.decode for c in columns]
+        for i in range(self.count):
+            column = columns[i]
+            self.wheres[i].value = column.index
+            self.wheres[i].deleted = column.log.deleted
+            self.wheres[i].elements = column.log.elements
+            self.wheres[i].in_key = column.place != ""
         null, opened, leads, closed = parts
         self.encoders = list(encoders)
         self.kept = [null, opened, closed]
@@ -601,6 +497,7 @@ cdef class RowBytes(Columns):
             self.leads[4 * i + 3] = literal_of(own[2])
 
     def __dealloc__(self):
+        PyMem_Free(self.wheres)
         PyMem_Free(self.leads)
 
     cdef inline bint has_mark(self, Py_ssize_t i, const Cell* delta) noexcept:

@@ -1,4 +1,4 @@
-"""Rows of a log as rows of a record: what becomes of the cells of a change. Compiled, or its twin in Python."""
+"""Rows of a log as rows of a record: what becomes of the cells of a change."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .. import _timeuuid as tu
-from .._decoder import twin
 from ..cdc.rows import Cells, ValueColumn
 from ..types import Decoder
 
-__all__ = ["columns_of", "us_of"]
+__all__ = ["Columns", "us_of"]
 
 Row = dict[str, Any]
 
@@ -33,8 +32,8 @@ class Column(Protocol):
     def place(self) -> str: ...
 
 
-class ColumnsInPython:
-    """Columns of rows: the twin of ``compiled.Columns``."""
+class Columns:
+    """Columns of rows; compiled code adds them to bytes in the same ways, without values: see ``direct``."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = [(c.name, c.index, c.decode, c.log, c.place) for c in columns]
@@ -71,10 +70,6 @@ class ColumnsInPython:
         return found
 
 
-def us_of_time(time: bytes) -> int:
+def us_of(time: bytes) -> int:
     """Return the microseconds since the epoch of a timeuuid."""
     return tu.ticks_to_us(tu.ticks_of(time))
-
-
-columns_of = twin("debezium.Columns", ColumnsInPython)
-us_of = twin("debezium.us_of", us_of_time)

@@ -16,7 +16,7 @@ from ..types import Decoder, Field, Schema, connect_for, decoder_for, twice
 from .java import header_text
 from .names import field_name, schema_name
 from .record import Header, Record
-from .rows import columns_of
+from .rows import Columns
 from .settings import Settings, Snapshot
 
 __all__ = ["REQUIRED_LONG", "REQUIRED_TEXT", "Row", "RowReader", "Shape", "struct_of"]
@@ -139,9 +139,9 @@ class Shape:
         values = [c for c in self._columns if not c.place]
         self._before_columns = self._columns if "payload-before" in places else values
         self._after_columns = self._columns if "payload-after" in places else values
-        self._in_key = columns_of(self._keys)
-        self._in_before = columns_of(self._before_columns)
-        self._in_after = columns_of(self._after_columns)
+        self._in_key = Columns(self._keys)
+        self._in_before = Columns(self._before_columns)
+        self._in_after = Columns(self._after_columns)
 
     def _column(self, column: ValueColumn, place: str) -> _Column:
         lists = "list-order" in self._settings.like_connector
