@@ -19,7 +19,6 @@ from ._consumers import (
     Stopper,
 )
 from ._cursors import (
-    BufferingCursorStore,
     CoalescingCursorStore,
     CursorAdmin,
     CursorRecord,
@@ -51,7 +50,6 @@ from ._streams import (
 __all__ = [
     "NOBODY",
     "BatchProgress",
-    "BufferingCursorStore",
     "ChangeLike",
     "Chunk",
     "ChunkClient",

@@ -13,13 +13,12 @@
 The way of an event is ``read.scan`` → ``read.reader`` → ``rows.rows`` → ``rows.events`` → ``client``.
 """
 
-from .arrow_windows import ArrowRows, ArrowWindows, windows_as_arrow
+from .arrow_windows import ArrowWindows, windows_as_arrow
 from .client import Client
 from .planned import PlannedWindow, WindowLoop, WindowOptions
 from .stream import GetCursor, NewStream, Stream
 
 __all__ = [
-    "ArrowRows",
     "ArrowWindows",
     "Client",
     "GetCursor",
