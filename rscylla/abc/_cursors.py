@@ -159,15 +159,12 @@ class EventSaver:
         self._consumer = consumer
         self._asked = False
 
-    def __call__(self, cursor: str | Event) -> None:
-        """Save *cursor*, or the one that continues right after an event. Raises the errors of ``set_cursor``."""
-        if isinstance(cursor, str):
-            self._store.set_cursor(self._consumer, cursor)
-            return
+    def __call__(self, event: Event) -> None:
+        """Save the cursor that continues right after *event*. Raises the errors of ``set_cursor``."""
         if self.last.is_open:
-            self.last.event = cursor
+            self.last.event = event
             return
-        self._store.set_cursor(self._consumer, cursor.id)
+        self._store.set_cursor(self._consumer, event.id)
         if not self._asked:
             self.last, self._asked = last_event_of(self._store, self._consumer), True
 

@@ -16,6 +16,7 @@ from ..errors import ConfigError, FilterError, is_expected, is_resumable
 from ..event import Event
 from .filters import EventFilter
 from .telemetry.metrics import metrics_for
+from .telemetry.series import outcome_of
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
@@ -127,11 +128,20 @@ class Consumer:
         return self._takes_all
 
     def _consume(self, event: Event, run: Run) -> None:
-        with self.series.consuming(event) as consuming:
+        series = self.series
+        arrival = series.arrived(event)
+        try:
             if not self._takes_all and not self._wants(event):
-                consuming.outcome = "skipped"
+                outcome: str | None = "skipped"
+            elif self._recover is None:
+                self._fn(event, run)
+                outcome = self._outcome
             else:
-                consuming.outcome = self._call(event, run)
+                outcome = self._call(event, run)
+        except BaseException as error:
+            series.ended(arrival, outcome_of(error))
+            raise
+        series.ended(arrival, outcome)
 
     def _wants(self, event: Event) -> bool:
         if self._types and int(event.type) not in self._types:
@@ -153,9 +163,7 @@ class Consumer:
         """Call the function, and ``recover`` if it fails; return the outcome."""
         try:
             self._fn(event, run)
-        except Exception as error:
-            if self._recover is None:
-                raise
+        except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
             self._recovered(event, error)
             return "recovered"
         return self._outcome

@@ -96,7 +96,9 @@ class Run:
         """Save *cursor*, or the one right after an event, for the consumer, and raise the errors of the store."""
         if self.fate is not NO_FATE:
             self.fate.tempt("before_set_cursor")
-        if self.saver is not None:
+        if self.store is not None and isinstance(cursor, str):
+            self.store.set_cursor(self.consumer, cursor)
+        elif self.saver is not None and not isinstance(cursor, str):
             self.saver(cursor)
         if self.series.is_failing:
             self.series.moved()

@@ -143,6 +143,14 @@ class ConsumerSeries:
             self._take_noted()
             return self._histograms[histogram].samples()
 
+    def arrived(self, event: Event) -> _Arrival:
+        """Show that the consumer handles *event* from now on; pass the result to ``ended``."""
+        began, event_us = self.monotonic(), event.timestamp_us
+        # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
+        # A single assignment, which needs no lock.
+        arrival = self._arrival = began, event_us, self._clock.now_us() - event_us
+        return arrival
+
     def measure(self, fn: Callable[[Event, Any], None], event: Event, run: Run) -> None:
         """Call *fn* and count the event, as in ``consuming``, at the cost of one call."""
         began, event_us = self.monotonic(), event.timestamp_us
@@ -205,11 +213,7 @@ class ConsumerSeries:
 
     def consuming(self, event: Event) -> Consuming:
         """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
-        began, event_us = self.monotonic(), event.timestamp_us
-        # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
-        # A single assignment, which needs no lock.
-        self._arrival = arrival = began, event_us, self._clock.now_us() - event_us
-        return Consuming(self, arrival)
+        return Consuming(self, self.arrived(event))
 
     def found_late(self, seconds: float, *, unproven: bool) -> None:
         """Count an event that a sweep delivers *seconds* after the fast lane passed it.
