@@ -16,7 +16,7 @@ from rscylla.abc import CursorAdmin, CursorStore
 
 from .group import refuse_member
 from .shared.connectors import ConnectorFile, open_cursors, open_session
-from .shared.names import naming, parse_table, parse_time
+from .shared.names import parse_table, parse_time
 from .shared.options import Connection, JsonOutput, command, count
 from .shared.output import json_line, listing, moment, show
 from .shared.standard import write
@@ -229,9 +229,7 @@ def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:
         raise rscylla.errors.InvalidCursor(
             f'{text!r} is not a cursor of rscylla, which starts with {{"cursor_gen"; if it is a time, add --of KS.TABLE'
         )
-    name = parse_table(of)
-    with naming(name):
-        return rscylla.GetCursor(session, name.keyspace, name.table, parse_time(text, option="CURSOR"))
+    return rscylla.GetCursor(session, *parse_table(of), parse_time(text, option="CURSOR"))
 
 
 def _confirm(cursors: OperableStore, consumer: str, *, as_json: bool) -> None:

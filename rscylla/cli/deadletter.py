@@ -18,7 +18,7 @@ from rscylla.errors import KeyParked, MetadataError
 
 from .shared.failures import Exit
 from .shared.loading import load
-from .shared.names import naming, parse_table
+from .shared.names import parse_table
 from .shared.options import Connection, JsonOutput, command
 from .shared.output import json_line, listing, moment, show
 from .shared.standard import say, write
@@ -250,11 +250,7 @@ def _load(name: str) -> Handle:
 
 
 def _source(session: rscylla.Session, of: str | None) -> rscylla.Stream | None:
-    if of is None:
-        return None
-    name = parse_table(of)
-    with naming(name):
-        return rscylla.NewStream(session, name.keyspace, name.table)
+    return None if of is None else rscylla.NewStream(session, *parse_table(of))
 
 
 class _NotInLog(Exception):

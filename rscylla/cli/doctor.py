@@ -17,7 +17,7 @@ from rscylla.abc import CursorRecord
 from .group import findings
 from .shared.failures import Exit
 from .shared.loading import Store
-from .shared.names import naming, parse_lag, parse_table
+from .shared.names import parse_lag, parse_table
 from .shared.options import Connection, JsonOutput, TableArgument, command, seconds
 from .shared.output import json_line
 from .shared.standard import write
@@ -49,7 +49,7 @@ def doctor(
     if consumer is not None and store.store is None:
         raise rscylla.ConfigError("--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table")
     span = None if lag is None else parse_lag(lag, command="doctor")
-    with connection.session() as session, naming(parsed):
+    with connection.session() as session:
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         groups: list[rscylla.doctor.Finding] = []

@@ -17,7 +17,7 @@ from rscylla.abc import CursorRecord, CursorStore
 
 from . import kafka_run
 from .shared.connectors import ConnectorFile, open_cursors, open_session
-from .shared.names import TableName, naming, parse_table, time_of
+from .shared.names import TableName, parse_table, time_of
 from .shared.options import Connection, CursorTableName, JsonOutput, TableArgument, command
 from .shared.output import listing, moment, show
 from .shared.standard import say
@@ -153,14 +153,13 @@ def import_offsets(
     with where.opened(properties) as place:
         found: list[Takeover] = []
         for of in tables:
-            with naming(of):
-                found.append(take_over(rscylla.NewStream(place.session, of.keyspace, of.table), offsets))
-                if (ahead_s := found[-1].ahead_us / 1e6) > 0:
-                    say(
-                        f"warning: offsets of {of.keyspace}.{of.table} are {ahead_s:.0f} s ahead of the clocks of the "
-                        "nodes: the clock of the connector's machine is fast, so it read changes before all of them "
-                        "were there; what it missed before now comes by `rscylla kafka snapshot` only"
-                    )
+            found.append(take_over(rscylla.NewStream(place.session, *of), offsets))
+            if (ahead_s := found[-1].ahead_us / 1e6) > 0:
+                say(
+                    f"warning: offsets of {of.keyspace}.{of.table} are {ahead_s:.0f} s ahead of the clocks of the "
+                    "nodes: the clock of the connector's machine is fast, so it read changes before all of them "
+                    "were there; what it missed before now comes by `rscylla kafka snapshot` only"
+                )
         consumers = [place.consumer(each.keyspace, each.table) for each in found]
         if not dry_run:
             _save(place, dict(zip(consumers, found, strict=True)))
@@ -201,7 +200,6 @@ def snapshot(
     properties = where.connector.read()
     with ExitStack() as stack:
         place = stack.enter_context(where.opened(properties))
-        stack.enter_context(naming(of))
         cursors: CursorStore = place.cursors(of.keyspace)
         if properties is not None and properties.exactly_once:
             cursors = stack.enter_context(open_cursors(properties))

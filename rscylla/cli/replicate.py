@@ -18,7 +18,7 @@ from rscylla.replicate import Difference, Replicator, verify
 
 from .shared.failures import Exit, stopping
 from .shared.loading import Store
-from .shared.names import TableName, naming, parse_lag, parse_table
+from .shared.names import TableName, parse_lag, parse_table
 from .shared.options import Connection, JsonOutput, Lag, Login, OnExpired, command, count
 from .shared.output import json_line, show
 from .shared.standard import say, write
@@ -129,17 +129,15 @@ def replicate(
     apply to both clusters; options that start with --to- replace them for the target.
     """
     tables = parse_table(name), parse_table(to)
-    here, there = ((table.keyspace, table.table) for table in tables)
-    if not target.to_host and here == there:
+    if not target.to_host and tables[0] == tables[1]:
         raise rscylla.ConfigError(
-            f"{'.'.join(here)} cannot be copied to itself; name another table, or another cluster with --to-host"
+            f"{'.'.join(tables[0])} cannot be copied to itself; name another table, or another cluster with --to-host"
         )
     other = target.connection(connection)
     job.span()
     with (
         connection.session() as source,
         nullcontext(source) if other is None else other.session() as copy,
-        naming(tables[0]),
         stopping() as stop,
     ):
         (_compare if compare else _copy)(job, (source, tables[0]), (copy, tables[1]), stop, as_json=as_json)

@@ -13,7 +13,7 @@ from cursorstore import BufferedCursorStore, MemoryCursorStore
 
 from .shared.failures import stopping
 from .shared.loading import Store
-from .shared.names import naming, parse_lag, parse_table, parse_time, time_of
+from .shared.names import parse_lag, parse_table, parse_time, time_of
 from .shared.options import Connection, JsonOutput, Lag, OnExpired, TableArgument, command, count
 from .shared.output import EventFormat, json_line, line_of, moment
 from .shared.standard import output_error, say, unwritable, write
@@ -84,7 +84,7 @@ def tail(name: TableArgument, *, wanted: _Wanted, connection: Connection, as_jso
     """
     parsed, options = parse_table(name), wanted.stream_options()
     start = _start(wanted.from_, ends=wanted.ends)
-    with connection.session() as session, naming(parsed), stopping() as stop:
+    with connection.session() as session, stopping() as stop:
         stream = rscylla.NewStream(
             session,
             parsed.keyspace,

@@ -6,7 +6,7 @@ from typing import Any
 
 import rscylla
 
-from .shared.names import naming, parse_table, time_of
+from .shared.names import parse_table, time_of
 from .shared.options import Connection, JsonOutput, TableArgument, command
 from .shared.output import json_line, moment, table
 from .shared.standard import write
@@ -21,8 +21,8 @@ def topology(name: TableArgument, connection: Connection, as_json: JsonOutput = 
     A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.
     """
     parsed = parse_table(name)
-    with connection.session() as session, naming(parsed):
-        found = _describe(rscylla.NewStream(session, parsed.keyspace, parsed.table))
+    with connection.session() as session:
+        found = _describe(rscylla.NewStream(session, *parsed))
     write(json_line(found)) if as_json else _show(found)
 
 

@@ -9,29 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rscylla
-from rscylla.cli.shared.names import TableName, parse_lag, parse_table, parse_time
+from rscylla.cli.shared.names import parse_lag, parse_table, parse_time
 
 
 @pytest.mark.parametrize(
-    ("text", "keyspace", "table", "folded"),
+    ("text", "keyspace", "table"),
     [
-        ("shop.orders", "shop", "orders", False),
-        ("Shop.ORDERS", "shop", "orders", True),
-        ('"Shop"."Orders"', "Shop", "Orders", False),
-        ('shop."Orders"', "shop", "Orders", False),
-        ('"Shop".Orders', "Shop", "orders", True),
-        ('"a""b"."c.d"', 'a"b', "c.d", False),
-        ("shop.order", "shop", "order", False),
+        ("shop.orders", "shop", "orders"),
+        ("Shop.ORDERS", "shop", "orders"),
+        ('"Shop"."Orders"', "Shop", "Orders"),
+        ('shop."Orders"', "shop", "Orders"),
+        ('"Shop".Orders', "Shop", "orders"),
+        ('"a""b"."c.d"', 'a"b', "c.d"),
+        ("shop.order", "shop", "order"),
     ],
 )
-def test_table_names_follow_the_rules_of_cql(text: str, keyspace: str, table: str, folded: bool) -> None:
-    assert parse_table(text) == TableName(keyspace, table, folded)
+def test_table_names_follow_the_rules_of_cql(text: str, keyspace: str, table: str) -> None:
+    assert parse_table(text) == (keyspace, table)
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_every_quoted_name_can_be_written(keyspace: str, table: str) -> None:
     quoted = ".".join('"' + name.replace('"', '""') + '"' for name in (keyspace, table))
-    assert parse_table(quoted) == TableName(keyspace, table)
+    assert parse_table(quoted) == (keyspace, table)
 
 
 @pytest.mark.parametrize("text", ["orders", "", ".", "shop.", "a.b.c", '"shop.orders', 'shop."orders', "shop orders"])

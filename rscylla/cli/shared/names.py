@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-
-import attrs
+from typing import NamedTuple
 
 import rscylla
 
-from .failures import cause_of
-
-__all__ = ["TableName", "naming", "parse_lag", "parse_table", "parse_time", "time_of"]
+__all__ = ["TableName", "parse_lag", "parse_table", "parse_time", "time_of"]
 
 _NAME = r'"(?:[^"]|"")+"|[A-Za-z][A-Za-z0-9_]*'
 _TABLE = re.compile(rf"({_NAME})\.({_NAME})", re.ASCII)
 _BARE = re.compile(r"[^\s\".]+\.[^\s\".]+")
 
 
-@attrs.frozen
-class TableName:
-    """The table that the user named: stored names, without quotes. ``folded``: capitals became lower case."""
+class TableName(NamedTuple):
+    """The table that the user named: stored names, without quotes."""
 
     keyspace: str
     table: str
-    folded: bool = False
 
 
 def parse_table(text: str) -> TableName:
@@ -48,28 +41,11 @@ def parse_table(text: str) -> TableName:
             f"{text!r} does not name a table; write KEYSPACE.TABLE, such as shop.orders; names with capitals need "
             'double quotes, and single quotes for the shell: \'"Shop"."Orders"\''
         )
-    keyspace, table = (_unquoted(name) for name in match.groups())
-    bare = [name for name in match.groups() if not name.startswith('"')]
-    return TableName(keyspace, table, folded=any(name != name.lower() for name in bare))
+    return TableName(*map(_unquoted, match.groups()))
 
 
 def _unquoted(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
-
-
-@contextmanager
-def naming(name: TableName) -> Iterator[None]:
-    """Add to a ``TableNotFound`` of the block that unquoted names were converted to lower case, if they were."""
-    try:
-        yield
-    except (rscylla.TableNotFound, rscylla.RunError) as error:
-        cause = cause_of(error)
-        if not name.folded or not isinstance(cause, rscylla.TableNotFound):
-            raise
-        raise rscylla.TableNotFound(
-            f"{cause}; names without double quotes become lower case, and the shell removes double quotes; "
-            'write \'"Shop"."Orders"\', including the single quotes'
-        ) from error
 
 
 def parse_time(text: str, *, option: str) -> datetime:
