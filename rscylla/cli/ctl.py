@@ -23,7 +23,7 @@ from rscylla.embedded import ControlClient, ControlUnavailable, Faults, Rule, St
 
 from ..errors import ConfigError
 from .shared.names import parse_table
-from .shared.options import JsonOutput, TableArgument, command, count, number
+from .shared.options import JsonOutput, TableArgument, command
 from .shared.output import moment, show
 
 __all__ = ["app"]
@@ -39,11 +39,11 @@ def ctl() -> None:
     """
 
 
-_seconds = number(float, least=-(10**9), most=10**9)
-
-
 def _span(text: Any) -> timedelta:
-    return timedelta(seconds=_seconds(text))
+    try:
+        return timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is not a number of seconds") from None
 
 
 # ---------------------------------------------------------------- options that are one parameter or several
@@ -53,9 +53,7 @@ def _span(text: Any) -> timedelta:
 class _Server:
     """Which server is controlled."""
 
-    port: Annotated[
-        int, Option(parser=number(int, least=1, most=65535), metavar="PORT", help="Port of the server's nodes.")
-    ] = 9042
+    port: Annotated[int, Option(min=1, max=65535, metavar="PORT", help="Port of the server's nodes.")] = 9042
     control: Annotated[
         Path | None, Option(metavar="PATH", help="Control socket of the server, if it was given a path.")
     ] = None
@@ -131,9 +129,7 @@ class _Times:
 
     times: Annotated[
         int | None,
-        Option(
-            parser=count, metavar="N", help="How many requests are met; default: 1; all for cut-pages, hold-writes."
-        ),
+        Option(min=1, metavar="N", help="How many requests are met; default: 1; all for cut-pages, hold-writes."),
     ] = None
     always: Annotated[bool, Option("--always", help="All requests, until `clear` or `remove-rule`.")] = False
 
@@ -148,7 +144,7 @@ class _Times:
 class _Pages:
     """How pages are cut."""
 
-    rows: Annotated[int | None, Option(parser=count, metavar="N", help="Rows of a page at most.")] = None
+    rows: Annotated[int | None, Option(min=1, metavar="N", help="Rows of a page at most.")] = None
     empty: Annotated[bool, Option("--empty", help="Send empty pages before those with rows.")] = False
 
     def arguments(self) -> dict[str, Any]:
@@ -166,9 +162,7 @@ _OPTIONS: Mapping[str, Any] = {
     "address": Annotated[str, Argument(metavar="ADDRESS", help="Address of the node, such as 127.0.0.2.")],
     "by": Annotated[timedelta, Option(parser=_span, metavar="SECONDS", help="By how much.")],
     "seconds": Annotated[timedelta, Argument(parser=_span, metavar="SECONDS", help="By how much.")],
-    "rule": Annotated[
-        int, Argument(parser=number(int, least=0), metavar="RULE", help="Number of the rule, as `status` shows it.")
-    ],
+    "rule": Annotated[int, Argument(min=0, metavar="RULE", help="Number of the rule, as `status` shows it.")],
     "delay": Annotated[
         timedelta | None,
         Option(parser=_span, metavar="SECONDS", help="Time until the new streams start; default: as in ScyllaDB, 65."),
@@ -180,10 +174,8 @@ _OPTIONS: Mapping[str, Any] = {
     "fault": Annotated[
         str, Argument(metavar="ERROR", help=f"One of {', '.join(get_args(get_type_hints(Faults.fail)['fault']))}.")
     ],
-    "probability": Annotated[
-        float, Option(parser=_seconds, metavar="P", help="Chance of each request to be met, up to 1.")
-    ],
-    "seed": Annotated[int | None, Option(parser=number(int), metavar="N", help="Makes the chance repeatable.")],
+    "probability": Annotated[float, Option(metavar="P", help="Chance of each request to be met, up to 1.")],
+    "seed": Annotated[int | None, Option(metavar="N", help="Makes the chance repeatable.")],
     "applied": Annotated[bool, Option("--applied", help="Carry the requests out all the same.")],
     "partway": Annotated[bool, Option("--partway", help="After half of the answer.")],
     "rows": _Pages,

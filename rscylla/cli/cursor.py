@@ -17,7 +17,7 @@ from rscylla.abc import CursorAdmin, CursorStore
 from .group import refuse_member
 from .shared.connectors import ConnectorFile, open_cursors, open_session
 from .shared.names import parse_table, parse_time
-from .shared.options import Connection, JsonOutput, command, count
+from .shared.options import Connection, JsonOutput, command
 from .shared.output import json_line, listing, moment, show
 from .shared.standard import write
 
@@ -181,9 +181,9 @@ def reslice(
     consumer: ConsumerName,
     old: Annotated[
         int,
-        Option("--from", parser=count, metavar="N", help="Current number of slices; 1 for an undivided consumer."),
+        Option("--from", min=1, metavar="N", help="Current number of slices; 1 for an undivided consumer."),
     ],
-    new: Annotated[int, Option("--to", parser=count, metavar="M", help="New number of slices.")],
+    new: Annotated[int, Option("--to", min=1, metavar="M", help="New number of slices.")],
     reason: Annotated[str, Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
     rewind: Annotated[bool, Option("--rewind", help="Also move back cursors that are already ahead.")] = False,
     *,

@@ -18,7 +18,7 @@ from .group import findings
 from .shared.failures import Exit
 from .shared.loading import Store
 from .shared.names import parse_lag, parse_table
-from .shared.options import Connection, JsonOutput, TableArgument, command, seconds
+from .shared.options import Connection, JsonOutput, TableArgument, command
 from .shared.output import json_line
 from .shared.standard import write
 
@@ -30,7 +30,7 @@ def doctor(
     name: TableArgument,
     lag: Annotated[
         float | None,
-        Option(parser=seconds, metavar="SECONDS", help="Lag of the consumer; the check warns if it is unsafe."),
+        Option(metavar="SECONDS", help="Lag of the consumer; the check warns if it is unsafe."),
     ] = None,
     consistency: Annotated[str, Option(metavar="LEVEL", help="Consistency level of reads of the log.")] = "QUORUM",
     writes: Annotated[str, Option(metavar="LEVEL", help="Consistency level of the application's writes.")] = "QUORUM",

@@ -26,7 +26,7 @@ from cursorstore import (
 from rscylla.abc import CursorRecord, GroupMember, GroupSlice, GroupView
 
 from .shared.failures import stopping
-from .shared.options import Connection, JsonOutput, command, count, number
+from .shared.options import Connection, JsonOutput, command
 from .shared.output import json_line, listing, moment, show, table
 from .shared.standard import say, write
 
@@ -123,13 +123,11 @@ def drain(
 def reslice(
     name: GroupName,
     new: Annotated[
-        int | None, Option("--to", parser=count, metavar="N", help="New number of slices.", show_default=False)
+        int | None, Option("--to", min=1, metavar="N", help="New number of slices.", show_default=False)
     ] = None,
     abort: Annotated[bool, Option("--abort", help="End a change that a command left unfinished.")] = False,
     reason: Annotated[str, Option(metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
-    timeout: Annotated[
-        float, Option(parser=number(float, least=0), metavar="SECONDS", help="How long to wait for the members.")
-    ] = 300.0,
+    timeout: Annotated[float, Option(min=0, metavar="SECONDS", help="How long to wait for the members.")] = 300.0,
     cursor_table: CursorTable = DEFAULT_TABLE,
     *,
     place: _Place,

@@ -18,7 +18,7 @@ import rscylla
 
 from .shared.connectors import BootstrapServers, need_servers, open_session, read_properties
 from .shared.failures import Exit, quiet_logs, stopping
-from .shared.options import command, port_number
+from .shared.options import command
 from .shared.standard import binary_output, say, visible, write
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(
     ] = False,
     port: Annotated[
         int | None,
-        Option(parser=port_number, metavar="PORT", help="Serve /metrics, /healthz, and /readyz."),
+        Option(min=0, max=65535, metavar="PORT", help="Serve /metrics, /healthz, and /readyz."),
     ] = None,
     host: Annotated[str, Option(metavar="ADDRESS", help="Address for --port.")] = "127.0.0.1",
 ) -> None:

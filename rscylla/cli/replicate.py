@@ -19,7 +19,7 @@ from rscylla.replicate import Difference, Replicator, verify
 from .shared.failures import Exit, stopping
 from .shared.loading import Store
 from .shared.names import TableName, parse_lag, parse_table
-from .shared.options import Connection, JsonOutput, Lag, Login, OnExpired, command, count
+from .shared.options import Connection, JsonOutput, Lag, Login, OnExpired, command
 from .shared.output import json_line, show
 from .shared.standard import say, write
 
@@ -97,14 +97,14 @@ class _Job:
     )
     to_head: Annotated[bool, Option("--to-head", help="End when all changes up to now are copied.")] = False
     on_expired: OnExpired = "raise"
-    workers: Annotated[int, Option(parser=count, metavar="N", help="Number of partitions to write concurrently.")] = 16
+    workers: Annotated[int, Option(min=1, metavar="N", help="Number of partitions to write concurrently.")] = 16
     ttl: Annotated[
         Literal["original", "remaining"],
         Option(
             help="original: a copy gets the full TTL of the original. remaining: it expires when the original does."
         ),
     ] = "original"
-    limit: Annotated[int, Option(parser=count, metavar="N", help="Number of differing rows that --verify shows.")] = 20
+    limit: Annotated[int, Option(min=1, metavar="N", help="Number of differing rows that --verify shows.")] = 20
 
     def span(self) -> timedelta:
         """Return the lag. Raises ``MissingLag`` if it was not given."""

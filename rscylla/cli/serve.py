@@ -13,7 +13,7 @@ from typer import Option
 import rscylla
 
 from .shared.failures import stopping
-from .shared.options import JsonOutput, Login, command, number, port_number
+from .shared.options import JsonOutput, Login, command
 from .shared.output import show
 from .shared.standard import say
 
@@ -27,26 +27,21 @@ __all__ = ["serve"]
 class _Cluster:
     """Options that ``EmbeddedScylla`` takes as they are."""
 
-    port: Annotated[
-        int, Option(parser=port_number, metavar="PORT", help="Port of every node; 0 for any free port.")
-    ] = 9042
+    port: Annotated[int, Option(min=0, max=65535, metavar="PORT", help="Port of every node; 0 for any free port.")] = (
+        9042
+    )
     shard_aware_port: Annotated[
         int,
         Option(
-            parser=port_number,
+            min=0,
+            max=65535,
             metavar="PORT",
             help="Second port of every node, where the client's own port chooses the shard; 0 for any free port.",
         ),
     ] = 0
-    nodes: Annotated[
-        int, Option(parser=number(int, least=1, most=64), metavar="N", help="Number of nodes, 1 to 64.")
-    ] = 1
-    shards: Annotated[
-        int, Option(parser=number(int, least=1, most=256), metavar="N", help="Number of shards of each node.")
-    ] = 2
-    vnodes: Annotated[
-        int, Option(parser=number(int, least=1, most=1024), metavar="N", help="Number of tokens (vnodes) of each node.")
-    ] = 8
+    nodes: Annotated[int, Option(min=1, max=64, metavar="N", help="Number of nodes, 1 to 64.")] = 1
+    shards: Annotated[int, Option(min=1, max=256, metavar="N", help="Number of shards of each node.")] = 2
+    vnodes: Annotated[int, Option(min=1, max=1024, metavar="N", help="Number of tokens (vnodes) of each node.")] = 8
     tablets: Annotated[
         bool, Option("--tablets", help="New keyspaces use tablets unless their definition disables them.")
     ] = False

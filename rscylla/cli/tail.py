@@ -14,7 +14,7 @@ from cursorstore import BufferedCursorStore, MemoryCursorStore
 from .shared.failures import stopping
 from .shared.loading import Store
 from .shared.names import parse_lag, parse_table, parse_time, time_of
-from .shared.options import Connection, JsonOutput, Lag, OnExpired, TableArgument, command, count
+from .shared.options import Connection, JsonOutput, Lag, OnExpired, TableArgument, command
 from .shared.output import EventFormat, json_line, line_of, moment
 from .shared.standard import output_error, say, unwritable, write
 
@@ -41,7 +41,7 @@ class _Wanted:
     ] = None
     to_head: Annotated[bool, Option("--to-head", help="End when all changes up to now are shown.")] = False
     until: Annotated[str | None, Option(metavar="TIME", help="End when all changes before this time are shown.")] = None
-    limit: Annotated[int | None, Option(parser=count, metavar="N", help="End after N lines.")] = None
+    limit: Annotated[int | None, Option(min=1, metavar="N", help="End after N lines.")] = None
     format: Annotated[
         EventFormat, Option(help="One line for each event, its change alone, or each raw row of the log.")
     ] = "event"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
@@ -242,26 +243,26 @@ def test_times_at_the_ends_of_the_calendar(run: Run, shop: Shop, time: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "name"),
     [
-        ("tail shop.orders --lag soon", "'--lag': 'soon' is not a number"),
-        ("tail shop.orders --lag 1 --limit many", "'--limit': 'many' is not a whole number"),
-        ("tail shop.orders --lag 1 --limit 0", "'--limit': 0 is too low; give 1 or more"),
-        ("tail shop.orders --lag 1 --limit 1.5", "'--limit': '1.5' is not a whole number"),
-        ("replicate a.b c.d --lag 1 --workers 0", "'--workers': 0 is too low; give 1 or more"),
-        ("cursor reslice audit --store s --from 0 --to 2", "'--from': 0 is too low; give 1 or more"),
-        ("doctor shop.orders --lag 1s", "'--lag': '1s' is not a number"),
-        ("serve --port 70000", "'--port': 70000 is out of range; give a number from 0 to 65535"),
-        ("serve --nodes 65", "'--nodes': 65 is out of range; give a number from 1 to 64"),
-        ("demo --events 1", "'--events': 1 is too low; give 20 or more"),
-        ("demo --seed -1", "'--seed': -1 is too low; give 0 or more"),
+        ("tail shop.orders --lag soon", "'--lag'"),
+        ("tail shop.orders --lag 1 --limit many", "'--limit'"),
+        ("tail shop.orders --lag 1 --limit 0", "'--limit'"),
+        ("tail shop.orders --lag 1 --limit 1.5", "'--limit'"),
+        ("replicate a.b c.d --lag 1 --workers 0", "'--workers'"),
+        ("cursor reslice audit --store s --from 0 --to 2", "'--from'"),
+        ("doctor shop.orders --lag 1s", "'--lag'"),
+        ("serve --port 70000", "'--port'"),
+        ("serve --nodes 65", "'--nodes'"),
+        ("demo --events 1", "'--events'"),
+        ("demo --seed -1", "'--seed'"),
     ],
 )
-def test_numbers_that_make_no_sense(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+def test_numbers_that_make_no_sense(capsys: pytest.CaptureFixture[str], line: str, name: str) -> None:
     assert command_line(line.split()) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: Invalid value for {said}; see `rscylla ")
-    assert error.endswith(" --help`\n")
+    assert error.startswith(f"error: Invalid value for {name}: ")
+    assert re.search(r"; see `rscylla [a-z ]+ --help`\n$", error)
 
 
 def test_table_copied_to_itself(run: Run, closed_port: int) -> None:

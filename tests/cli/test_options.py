@@ -5,21 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 
 import rscylla
 from rscylla.cli.shared import options
 from rscylla.cli.shared.options import Login
-
-
-def test_numbers_may_be_at_their_bounds() -> None:
-    parse = options.number(int, least=1, most=64)
-    assert [parse(text) for text in ("1", "64", 8)] == [1, 64, 8]
-    assert options.count("1") == 1
-    for text in ("0", "65"):
-        with pytest.raises(typer.BadParameter, match=f"{text} is out of range; give a number from 1 to 64"):
-            parse(text)
-    assert options.seconds("0.5") == 0.5
 
 
 def test_credentials_go_together() -> None:

@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from ..shared.failures import Exit, quiet_logs, stopping
-from ..shared.options import JsonOutput, command, number
+from ..shared.options import JsonOutput, command
 from ..shared.output import json_line, show, table
 from ..shared.standard import say, write
 from .check import Verdict
@@ -23,13 +23,11 @@ _SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generat
 
 @command
 def demo(
-    events: Annotated[
-        int, Option(parser=number(int, least=20), metavar="N", help="Number of changes to write.")
-    ] = DemoPlan().events,
+    events: Annotated[int, Option(min=20, metavar="N", help="Number of changes to write.")] = DemoPlan().events,
     seed: Annotated[
         int | None,
         Option(
-            parser=number(int, least=0),
+            min=0,
             metavar="S",
             help="Repeat the writes and failures of this seed. Default: a random seed.",
         ),

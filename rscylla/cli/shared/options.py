@@ -27,46 +27,15 @@ __all__ = [
     "OnExpired",
     "TableArgument",
     "command",
-    "count",
-    "number",
-    "port_number",
-    "seconds",
 ]
 
-
-def number(kind: type[int] | type[float], *, least: int | None = None, most: int | None = None) -> Callable[[Any], Any]:
-    """Return a parser for an option that takes a number of *kind*, from *least* to *most*, both inclusive.
-
-    It raises ``typer.BadParameter``, which names the option.
-    """
-
-    def parse(given: Any) -> Any:
-        try:
-            value = kind(given)
-        except ValueError:
-            what = "a whole number" if kind is int else "a number"
-            raise typer.BadParameter(f"{given!r} is not {what}") from None
-        if least is not None and most is not None and not least <= value <= most:
-            raise typer.BadParameter(f"{value} is out of range; give a number from {least} to {most}")
-        if least is not None and value < least:
-            raise typer.BadParameter(f"{value} is too low; give {least} or more")
-        return value
-
-    return parse
-
-
-count = number(int, least=1)
-seconds = number(float)
-port_number = number(int, least=0, most=65535)
 
 TableArgument = Annotated[str, Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")]
 CursorTableName = Annotated[str, Option("--store-table", metavar="NAME", help="Name of the cursor table.")]
 JsonOutput = Annotated[bool, Option("--json", help="Print one JSON object per line.")]
 Lag = Annotated[
     float | None,
-    Option(
-        parser=seconds, metavar="SECONDS", help="Required: pass a change on once it is this old; 30 or more is safe."
-    ),
+    Option(metavar="SECONDS", help="Required: pass a change on once it is this old; 30 or more is safe."),
 ]
 OnExpired = Annotated[
     Literal["raise", "oldest"],
