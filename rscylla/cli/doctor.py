@@ -16,9 +16,8 @@ from rscylla.abc import CursorRecord
 
 from .group import findings
 from .shared.failures import Exit
-from .shared.loading import Store
 from .shared.names import parse_lag, parse_table
-from .shared.options import Connection, JsonOutput, TableArgument, command
+from .shared.options import Connection, JsonOutput, Store, TableArgument, command
 from .shared.output import json_line
 from .shared.standard import write
 

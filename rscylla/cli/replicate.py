@@ -17,9 +17,8 @@ from cursorstore import BufferedCursorStore
 from rscylla.replicate import Difference, Replicator, verify
 
 from .shared.failures import Exit, stopping
-from .shared.loading import Store
 from .shared.names import TableName, parse_lag, parse_table
-from .shared.options import Connection, JsonOutput, Lag, Login, OnExpired, command
+from .shared.options import Connection, JsonOutput, Lag, Login, OnExpired, Store, command
 from .shared.output import json_line, show
 from .shared.standard import say, write
 

@@ -12,9 +12,8 @@ import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore
 
 from .shared.failures import stopping
-from .shared.loading import Store
 from .shared.names import parse_lag, parse_table, parse_time, time_of
-from .shared.options import Connection, JsonOutput, Lag, OnExpired, TableArgument, command
+from .shared.options import Connection, JsonOutput, Lag, OnExpired, Store, TableArgument, command
 from .shared.output import EventFormat, json_line, line_of, moment
 from .shared.standard import output_error, say, unwritable, write
 

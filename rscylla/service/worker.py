@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 from ..abc import unsaved_s
 from ..clock import Stop
@@ -19,10 +19,7 @@ __all__ = ["STATES", "State", "Worker"]
 log = logging.getLogger("rscylla.service")
 
 State = Literal["idle", "standby", "starting", "streaming", "restarting", "stopped", "done", "parked", "failed"]
-STATES: tuple[State, ...] = (
-    *("idle", "standby", "starting", "streaming", "restarting"),
-    *("stopped", "done", "parked", "failed"),
-)
+STATES: tuple[State, ...] = get_args(State)
 
 
 class Worker:

@@ -15,6 +15,7 @@ import typer
 from typer import Argument, Option
 
 import rscylla
+from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 
 from .failures import reports_errors
 
@@ -25,6 +26,7 @@ __all__ = [
     "Lag",
     "Login",
     "OnExpired",
+    "Store",
     "TableArgument",
     "command",
 ]
@@ -189,3 +191,18 @@ def _first_line(file: Path) -> str:
     if not password:
         raise rscylla.ConfigError(f"the password file {str(file)!r} has no password on its first line")
     return password
+
+
+# ---------------------------------------------------------------- the cursor
+
+
+@attrs.frozen
+class Store:
+    """The options that say where a command that follows changes keeps its cursor."""
+
+    store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
+    store_table: CursorTableName = DEFAULT_TABLE
+
+    def opened(self, session: rscylla.Session, keyspace: str, *, create: bool) -> ScyllaCursorStore:
+        """Return the store; its table is in *keyspace* unless an option says otherwise."""
+        return ScyllaCursorStore(session, self.store or keyspace, self.store_table, create=create)
