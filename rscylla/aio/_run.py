@@ -73,7 +73,7 @@ async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], Non
         )
     bridge = Bridge(spec.name, spec.series, consumer, spec.store.flush)
     signal = InnerStop(stop)
-    in_thread(bridge, spec_for(spec, bridge), signal, call)
+    in_thread(bridge, attrs.evolve(spec, consumer=bridge), signal, call)
     try:
         while (event := await bridge.next()) is not None:
             await _handle(spec, consumer, bridge, event)
@@ -118,11 +118,6 @@ def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
     failure.resumable = True
     failure.__cause__ = error
     return failure
-
-
-def spec_for(spec: Spec, bridge: Bridge) -> Spec:
-    """Return *spec* with *bridge* instead of its consumer."""
-    return attrs.evolve(spec, consumer=bridge)
 
 
 def in_thread(bridge: Bridge, spec: Spec, signal: Stop, call: Callable[[Spec, Stop], None]) -> None:
