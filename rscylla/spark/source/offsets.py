@@ -34,6 +34,19 @@ VERSION = 1
 
 _NOT_ONE = "the offset in the checkpoint is not from format('scylla-cdc'); use another checkpoint"
 
+_JSON: dict[str, tuple[str, type]] = {
+    "log": ("log", str),
+    "t": ("time_us", int),
+    "gen": ("generation", int),
+    "after": ("after", str),
+    "from": ("chosen", str),
+    "ttl": ("ttl_s", int),
+    "assumed": ("assumed_ttl_s", int),
+    "since": ("since_us", int),
+    "seen": ("seen", str),
+}
+"""What the members of the JSON are: a field of an offset, and the type of the value."""
+
 
 @attrs.frozen
 class Offset:
@@ -75,40 +88,28 @@ class Offset:
                 f"the checkpoint has an offset of version {version!r}, but this rscylla reads version {VERSION}; use "
                 "the rscylla that wrote it, a newer one, or another checkpoint"
             )
-        log, time_us, generation, after = given.get("log"), given.get("t"), given.get("gen"), given.get("after", "")
-        chosen, since_us = given.get("from", ""), given.get("since", 0)
-        ttl_s, assumed_s = given.get("ttl"), given.get("assumed")
-        try:
-            position = bytes.fromhex(after)
-            begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
-        except (ValueError, TypeError) as e:
-            raise ConfigError(_NOT_ONE) from e
+        found: dict[str, Any] = {field: given[name] for name, (field, _) in _JSON.items() if name in given}
         # Not isinstance: a bool is an int, too.
-        if not isinstance(log, str) or type(time_us) is not int or type(since_us) is not int:
+        if any(type(found[field]) is not type_ for field, type_ in _JSON.values() if field in found):
             raise ConfigError(_NOT_ONE)
-        if type(generation) is not int:
+        if any(found.get(ttl_s, 0) < 0 for ttl_s in ("ttl_s", "assumed_ttl_s")):
             raise ConfigError(_NOT_ONE)
-        are_ttls = all(s is None or (type(s) is int and s >= 0) for s in (ttl_s, assumed_s))
-        seen = given.get("seen", "")
-        if not isinstance(chosen, str) or not isinstance(seen, str) or not are_ttls:
-            raise ConfigError(_NOT_ONE)
-        return cls(log, time_us, generation, position, chosen, begin, ttl_s, since_us, assumed_s, seen)
+        try:
+            found["after"] = bytes.fromhex(found.get("after", ""))
+            if "begin" in given:
+                found["begin"] = cls.of({"v": VERSION, "log": given["log"], **given["begin"]})
+            return cls(**found)
+        except (KeyError, ValueError, TypeError) as e:
+            raise ConfigError(_NOT_ONE) from e
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object for Spark to store: equal for equal offsets."""
-        out: dict[str, Any] = {"v": VERSION, "log": self.log, "t": self.time_us, "gen": self.generation}
-        if self.after:
-            out["after"] = self.after.hex()
-        if self.chosen:
-            out["from"] = self.chosen
-        if self.ttl_s is not None:
-            out["ttl"] = self.ttl_s
-        if self.assumed_ttl_s is not None:
-            out["assumed"] = self.assumed_ttl_s
-        if self.since_us:
-            out["since"] = self.since_us
-        if self.seen:
-            out["seen"] = self.seen
+        defaults = attrs.fields_dict(type(self))
+        out: dict[str, Any] = {"v": VERSION}
+        for name, (field, _) in _JSON.items():
+            value = getattr(self, field)
+            if value != defaults[field].default:
+                out[name] = value.hex() if isinstance(value, bytes) else value
         if self.begin is not None:
             begin = self.begin.as_json()
             out["begin"] = {name: value for name, value in begin.items() if name not in ("v", "log")}

@@ -24,41 +24,6 @@ __all__ = [
     "renamed",
 ]
 
-_NAMES = (
-    "columns",
-    "consistency",
-    "contactPoints",
-    "credentialsFile",
-    "decimalAs",
-    "endingPosition",
-    "failOnDataLoss",
-    "failOnSchemaChange",
-    "keepDollar",
-    "keyspace",
-    "lag",
-    "localDc",
-    "maxRowsPerTrigger",
-    "maxWindowsPerTrigger",
-    "mode",
-    "pageSize",
-    "parallelism",
-    "password",
-    "passwordEnv",
-    "port",
-    "startingPosition",
-    "streamsPerPartition",
-    "table",
-    "tlsCa",
-    "tlsCert",
-    "tlsCheckHostname",
-    "tlsKey",
-    "username",
-    "varintAs",
-    "windowSpan",
-)
-NAMES = {name.lower(): name for name in _NAMES}
-"""The names of the options as users write them, by their lower-case names."""
-
 _OF_SINKS = (
     *("contactPoints", "port", "localDc", "consistency", "keyspace", "table", "username", "password"),
     *("passwordEnv", "credentialsFile", "tlsCa", "tlsCert", "tlsKey", "tlsCheckHostname"),
@@ -68,6 +33,12 @@ _HOW_TO_READ = (
     *("parallelism", "streamsPerPartition", "windowSpan"),
 )
 """They say how a log is read, and not which rows and columns, so a sink can ignore them."""
+
+_WHAT_IS_READ = ("columns", "decimalAs", "endingPosition", "keepDollar", "mode", "startingPosition", "varintAs")
+
+_NAMES = sorted((*_OF_SINKS, *_HOW_TO_READ, *_WHAT_IS_READ))
+NAMES = {name.lower(): name for name in _NAMES}
+"""The names of the options as users write them, by their lower-case names."""
 
 _SAME = {
     "contactPoints": "contact_points host hosts nodes spark.cassandra.connection.host",

@@ -6,7 +6,6 @@ import logging
 from functools import partial
 from typing import Any
 
-import attrs
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -36,7 +35,7 @@ from .optionnames import nearest
 from .options import Options, Position
 from .shape import metadata_of
 
-__all__ = ["Plan", "Start", "open_source", "struct_of", "view_of"]
+__all__ = ["Plan", "open_source", "struct_of", "view_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -108,14 +107,6 @@ def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> S
     return StructType(fields)
 
 
-@attrs.frozen
-class Start:
-    """Where a read starts, and whether the loss of rows after it is an error."""
-
-    at: EventID
-    promised: bool = True
-
-
 class Plan:
     """Plans the read of one table by its options. Used by one thread at a time; may block on small queries.
 
@@ -145,21 +136,21 @@ class Plan:
         self.source.refresh_metadata()
         return self.source.watermark_us(self.options.lag_us)
 
-    def start(self, position: Position) -> Start:
-        """Return where a read from *position* starts.
+    def start(self, position: Position) -> tuple[EventID, bool]:
+        """Return where a read from *position* starts, and whether the loss of rows after it is an error.
 
         Raises:
             InvalidCursor, CursorExpired, TableChanged: the cursor cannot be continued.
             TableNotFound, CDCDisabled: the log no longer exists.
         """
         if position.name == "latest":
-            return Start(self.source.at(self.watermark_us()))
+            return self.source.at(self.watermark_us()), True
         if position.time_us is not None:
             at = self.source.begin_at(position.time_us)
             self._check_kept(position.time_us, at.exact_us, self._promise(0))
-            return Start(at)
+            return at, True
         with naming_dropped_log(self.source.reread_table):
-            return Start(*begin(self.source, position.cursor or None, self._policy))
+            return begin(self.source, position.cursor or None, self._policy)
 
     def generation_before(self, end_us: int) -> int:
         """Return the generation of the rows right before *end_us*, in milliseconds since the epoch."""

@@ -217,11 +217,9 @@ class BatchReader(SpansReader):
         check_schema(*view_of(plan.source, options), self._span_read.schema)
         end_us = plan.batch_end_us()
         plan.check_start(end_us)
-        start = plan.start(options.start)
-        after = start.at.position if start.at.is_row else b""
-        self._spans = plan.spans(
-            start.at.exact_us, end_us, after=after, promised=start.promised, most_us=options.window_us
-        )
+        at, promised = plan.start(options.start)
+        after = at.position if at.is_row else b""
+        self._spans = plan.spans(at.exact_us, end_us, after=after, promised=promised, most_us=options.window_us)
         return super().partitions()
 
 
@@ -251,10 +249,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a query without a checkpoint. Other calls may return other positions: see ``Offset``."""
         plan = self._opened()
-        start = plan.start(self._options.start)
-        at = start.at
+        at, promised = plan.start(self._options.start)
         after = at.position if at.is_row else b""
-        chosen = (self._options.start.name or "given") if start.promised else "earliest"
+        chosen = (self._options.start.name or "given") if promised else "earliest"
         ttl_s, assumed_s = plan.ttls_at(at.exact_us)
         initial = Offset(
             plan.log_id,
