@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import eventbank
@@ -183,13 +184,17 @@ class Soak:
     def take(self, step: Callable[[], None]) -> None:
         self.counts[step.__name__] += 1
         self.members.note(f"{step.__name__}, {self.writer.written} written")
+        if step in self.alterations:
+            self.replicas.excuse()
         step()
         assert self.writer.is_alive()
         assert self.payer.is_alive()
+        if step in self.alterations:
+            self.replicas.excuse()  # those that were started meanwhile
         self.await_progress()
-        # Whatever was altered, members have started again by now; otherwise, none may end by itself.
-        assert step in self.alterations or not self.replicas.ended, (step.__name__, self.replicas.ended)
-        self.replicas.ended.clear()
+        if step in self.alterations:
+            self.replicas.ended.clear()
+        assert not self.replicas.ended, f"{step.__name__}: exit codes by process: {self.replicas.ended}"
 
     def kill(self) -> None:
         self.members.kill(self.dice.choice(self.replicas.running))
@@ -288,7 +293,7 @@ class Soak:
             self.replicas.fill()
             found = self.numbers()
             for kind in list(missing):
-                numbers = self._published() if kind == "kafka" else found[kind] | self._put_aside(kind)
+                numbers = self._published() if kind == "kafka" else found[kind] | (self._put_aside(kind) or set())
                 missing[kind] = expected - numbers
                 if not missing[kind]:
                     del missing[kind]
@@ -296,13 +301,23 @@ class Soak:
 
         await_true(done, "not all was delivered:", lambda: str({k: sorted(v)[:20] for k, v in missing.items()}))
 
-    def _put_aside(self, kind: str) -> set[int]:
+    def _put_aside(self, kind: str) -> set[int] | None:
+        """Return the numbers of the letters of a kind; None if they cannot be read just now."""
         if kind not in PARKED:
             return set()
         try:
             return self.replayers[0].put_aside(kind)
         except FAILED:
-            return set()
+            return None
+
+    def _await_replayed(self) -> None:
+        aside: dict[str, set[int] | None] = {}
+
+        def none_left() -> bool:
+            aside.update((kind, self._put_aside(kind)) for kind in PARKED)
+            return all(numbers == set() for numbers in aside.values())
+
+        await_true(none_left, "letters are not replayed:", lambda: str(aside)[:1000])
 
     def _published(self) -> set[int]:
         return {int(line[4]) for line in self._records()}
@@ -313,7 +328,7 @@ class Soak:
     def end_watching(self) -> None:
         self.watcher.stop.set()
         self.watcher.join()
-        assert self.watcher.regressions == 0
+        assert self.watcher.regressions == []
         self.watched["moves"] += self.watcher.moves
 
     def end(self) -> None:
@@ -325,15 +340,16 @@ class Soak:
         self.scylla.faults.clear()
         self.poison.unlink(missing_ok=True)
         self.await_all()
-        await_true(lambda: not any(map(self._put_aside, PARKED)), "letters are not replayed")
+        self._await_replayed()
         await_true(self.payer.is_shown, "the projection does not have what was paid")
+        self.members.await_balance()  # one that has just been started does not know yet how to stop
         assert self.replicas.end() == [0] * MEMBERS
         for replayer in self.replayers:
             replayer.stop.set()
             replayer.join(PATIENCE_S)
             assert replayer.error is None
         self.end_watching()
-        assert not any(map(self._put_aside, PARKED))
+        self._await_replayed()
 
     def verdict(self) -> dict[str, object]:
         """Check what was delivered; return what happened."""
@@ -343,9 +359,12 @@ class Soak:
             of_kind[kind_of(line[1])].append(line)
         of_kind["kafka"] = self._records()
         for kind in (*KINDS, "kafka"):
-            assert {int(line[4]) for line in of_kind[kind]} == expected, kind
+            numbers = {int(line[4]) for line in of_kind[kind]}
+            lost, unknown = sorted(expected - numbers), sorted(numbers - expected)
+            assert not lost, f"{kind}: {len(lost)} of {len(expected)} are lost: {lost[:20]}"
+            assert not unknown, f"{kind}: {unknown[:20]} were not written"
             check_order(kind, of_kind[kind])
-        assert self.payer.is_shown()
+        await_true(self.payer.is_shown, "the projection lost what was paid")
         return {
             "written": len(expected),
             "delivered": {kind: len(lines) for kind, lines in of_kind.items()},
@@ -362,15 +381,17 @@ def check_order(kind: str, lines: list[Line]) -> None:
 
     By their places in the log: a write that was held up while it was tried again comes after its successors there.
     """
-    first: dict[str, dict[tuple[int, bytes], None]] = defaultdict(dict)
+    numbers: dict[str, dict[tuple[int, bytes], str]] = defaultdict(dict)
     last: dict[str, tuple[int, bytes]] = {}
-    for _, _, _, key, _, event_id in lines:
+    for _, _, _, key, number, event_id in lines:
         place = rscylla.cursor_key(event_id)
-        first[key].setdefault(place)
+        numbers[key].setdefault(place, number)
         last[key] = place
-    for key, places in first.items():
-        assert list(places) == sorted(places), f"{kind}: key {key} is out of order"
-        assert last[key] == max(places), f"{kind}: key {key} ends with an old value"
+    for key, known in numbers.items():
+        wrong = [f"{known[one]} before {known[other]}" for one, other in pairwise(known) if one > other]
+        newest, told = max(known), [line[:3] + line[4:5] for line in lines if line[3] == key][-5:]
+        assert not wrong, f"{kind}: key {key} is out of order: {wrong[:5]}"
+        assert last[key] == newest, f"{kind}: key {key} ends with an old value, not with {known[newest]}: {told}"
 
 
 @pytest.mark.timeout(SECONDS + 10 * PATIENCE_S)

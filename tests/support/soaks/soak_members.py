@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from soaking import PATIENCE_S, Replicas, await_true
+from soaking import Replicas, await_true
 
 import rscylla
 from cursorstore import ScyllaGroupTable, find_group
@@ -67,11 +67,14 @@ class Members:
     def stop(self, one: subprocess.Popen[bytes]) -> None:
         self._replicas.count = len(self.running) - 1
         self.note(f"{one.pid} gets SIGTERM")
-        with self._measured("clean stop to takeover"):
-            one.terminate()
-            self.await_takeover(one)
         self.running.remove(one)
-        assert one.wait(PATIENCE_S) == 0
+        try:
+            with self._measured("clean stop to takeover"):
+                one.terminate()
+                self.await_takeover(one)
+            assert self._replicas.code(one) == 0
+        finally:
+            one.kill()
         self.await_balance()
 
     def kill(self, one: subprocess.Popen[bytes]) -> None:
@@ -117,7 +120,10 @@ class Members:
         self._await(balanced, "the group does not come into balance")
 
     def _await(self, condition: Callable[[GroupView], bool], what: str) -> None:
+        """Wait until *condition* holds. One that gives up meanwhile is replaced: the group would not have it again."""
+
         def holds() -> bool:
+            self._replicas.fill()
             self._seen = self.view()
             return self._seen is not None and condition(self._seen)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cassandra import DriverException
@@ -21,6 +20,7 @@ from cassandra.connection import ConnectionException
 
 import rscylla
 from cursorstore import ScyllaCursorStore
+from rscylla.abc import CursorRecord
 from rscylla.embedded import EmbeddedScyllaError, EmbeddedScyllaProcess
 
 KEYS = 30
@@ -74,15 +74,20 @@ class Writer(threading.Thread):
 
 
 class Watcher(threading.Thread):
-    """Reads the saved cursors of all consumers all the time and counts how often one of them went back."""
+    """Reads the saved cursors of all consumers all the time, and tells which of them went back.
+
+    A new holder opens an epoch at the cursor that it has read, and goes on at the one that the former holder has saved
+    meanwhile: until then, the new epoch shows the cursor at which it was opened.
+    """
 
     def __init__(self, scylla: EmbeddedScyllaProcess) -> None:
         super().__init__(daemon=True)
         self.stop = rscylla.Stop()
-        self.regressions = 0
+        self.regressions: list[str] = []
         self.moves = 0
         self._store = ScyllaCursorStore(scylla.connect(), "shop", create=True)
-        self._last: dict[str, Any] = {}
+        self._last: dict[str, CursorRecord] = {}
+        self._opened: dict[str, CursorRecord] = {}
 
     def run(self) -> None:
         while not self.stop.wait(0.02):
@@ -91,11 +96,21 @@ class Watcher(threading.Thread):
             except rscylla.RscyllaError:
                 continue  # that node is away just now
             for record in records:
-                key = rscylla.cursor_key(record.cursor)
-                last = self._last.setdefault(record.consumer, rscylla.cursor_key(""))
-                self.regressions += key < last
-                self.moves += key > last
-                self._last[record.consumer] = key
+                self._see(record)
+
+    def _see(self, record: CursorRecord) -> None:
+        name = record.consumer
+        last = self._last.setdefault(name, record)
+        opened = self._opened.setdefault(name, record)
+        if record.takeover and record.epoch > opened.epoch:
+            opened = self._opened[name] = record
+        key, before = rscylla.cursor_key(record.cursor), rscylla.cursor_key(last.cursor)
+        self.moves += key > before
+        if key >= before:
+            self._last[name] = record
+        elif (record.epoch, record.cursor) != (opened.epoch, opened.cursor):
+            after = f"{last.cursor} of epoch {last.epoch}"
+            self.regressions.append(f"{name}: {record.cursor} of epoch {record.epoch} after {after}")
 
 
 class Replicas:
@@ -107,16 +122,31 @@ class Replicas:
         self._errors = (out.parent / "errors").open("ab")
         self.count = count
         self.running: list[subprocess.Popen[bytes]] = []
-        self.ended: Counter[int] = Counter()
+        self.ended: dict[int, int] = {}
+        """The exit codes of those that have ended by themselves and are not excused, by process."""
+        self._excused: set[int] = set()
 
     def fill(self) -> None:
         """Start the missing processes; report one that has ended by itself."""
         for replica in list(self.running):
             if replica.poll() is not None:
-                self.ended[replica.returncode] += 1
+                if not self._is_excused(replica):
+                    self.ended[replica.pid] = replica.returncode
                 self.running.remove(replica)
         while len(self.running) < self.count:
             self.running.append(subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=self._errors))
+
+    def excuse(self) -> None:
+        """Let those that run now give up, at any time: what they read was altered, which they see when they read."""
+        self._excused.update(replica.pid for replica in self.running)
+
+    def code(self, replica: subprocess.Popen[bytes]) -> int:
+        """Return the exit code of *replica* when it has ended: 0 if it gave up and is excused."""
+        code = replica.wait(PATIENCE_S)
+        return 0 if self._is_excused(replica) else code
+
+    def _is_excused(self, replica: subprocess.Popen[bytes]) -> bool:
+        return replica.returncode == 1 and replica.pid in self._excused
 
     def kill(self, replica: subprocess.Popen[bytes]) -> None:
         replica.kill()
@@ -128,7 +158,7 @@ class Replicas:
         for replica in self.running:
             replica.send_signal(signal.SIGCONT)
             replica.terminate()
-        return [replica.wait(PATIENCE_S) for replica in self.running]
+        return [self.code(replica) for replica in self.running]
 
     def close(self) -> None:
         for replica in self.running:
