@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakelog import NOW_US, FakeLog
+from fakelog import NOW_US, SECOND, FakeLog, stream_id
 
 from rscylla.cdc.read import reader
 from rscylla.cdc.rows import LogRows, events
@@ -43,3 +43,10 @@ def second_event_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(reader, "new_rows", LogRows)
     monkeypatch.setattr(events, "ChangeEvent", make)
+
+
+@pytest.fixture
+def one(log: FakeLog) -> FakeLog:
+    """A log with one generation, an hour old, of four streams."""
+    log.generation(NOW_US - 3600 * SECOND, [stream_id(n * 100, n // 2) for n in range(4)])
+    return log
