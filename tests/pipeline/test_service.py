@@ -336,6 +336,6 @@ def test_nothing_warns_that_it_cannot_be_watched(shop: Shop, registry: Collector
             assert abs(found["rscylla_clock_skew_seconds", lane]) < 60
             assert found["rscylla_poll_age_seconds", lane] >= 0
             assert found["rscylla_lane_state", lane, "streaming"] == 1
-        facts = json.loads(page(service, "/readyz"))["lanes"][0]
+        facts = json.loads(page(service, "/status"))["lanes"][0]
         assert facts["source"] == f"{shop.keyspace}.orders"
         assert facts["dead_letters"] in (0, None)
