@@ -19,7 +19,7 @@ from typing import Any
 from rscylla.embedded import EmbeddedScyllaProcess
 
 KEYSPACE = "bench"
-REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ def main() -> None:
         with EmbeddedScyllaProcess() as server:
             session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
             session.execute(
-                "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+                "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
             )
             session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
             follow(title, server, session, args)

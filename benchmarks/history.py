@@ -30,7 +30,9 @@ def main() -> None:
     register(spark)
     with EmbeddedScyllaProcess() as scylla:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         for count in args.changes:
             write(session, f"ks.t{count}", count)
             options = {"contactPoints": f"{scylla.contact_points[0]}:{scylla.port}", "keyspace": "ks", "lag": "0s"}

@@ -45,7 +45,8 @@ def main() -> None:
             with EmbeddedScyllaProcess(nodes=nodes, shards=shards, vnodes=vnodes) as server:
                 session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
                 session.execute(
-                    "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} "
+                    "CREATE KEYSPACE ks WITH "
+                    "replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1} "
                     "AND tablets = {'enabled': false}"
                 )
                 session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
@@ -151,7 +152,7 @@ def year_of_emptiness(sent: list[None]) -> None:
     with EmbeddedScylla(clock=clock, vnodes=256, shards=3) as scylla:
         session = scylla.connect()
         session.execute(
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} "
+            "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1} "
             "AND tablets = {'enabled': false}"
         )
         session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'ttl': 0}")

@@ -35,7 +35,7 @@ from rscylla.embedded.wire.transport import Listener
 
 KEYSPACE = "bench"
 CREATE_KEYSPACE = (
-    f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}} "
+    f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}} "
     "AND tablets = {'enabled': false}"
 )
 ORDERS = "(pk int, ck int, v text, n bigint, PRIMARY KEY (pk, ck))"

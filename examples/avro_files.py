@@ -378,7 +378,9 @@ def main() -> None:
     properties = {"topic.prefix": "demo", "key.converter": AVRO, "value.converter": AVRO}
     with EmbeddedScylla() as scylla, AvroFiles(directory) as files:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, total int) WITH cdc = {'enabled': true}")
         session.execute("INSERT INTO shop.orders (id, total) VALUES (1, 40)")
         stream = rscylla.NewStream(session, "shop", "orders")

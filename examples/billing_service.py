@@ -87,7 +87,9 @@ def sessions(args: argparse.Namespace) -> Iterator[rscylla.Session]:
 
     with EmbeddedScylla() as scylla:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
         for order in range(10):
             session.execute("INSERT INTO shop.orders (id, state) VALUES (%s, 'new')", (order,))

@@ -44,7 +44,7 @@ def main() -> None:
         with EmbeddedScylla() as scylla:
             session = scylla.connect()
             session.execute(
-                "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+                "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
             )
             session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
             for order in range(10):

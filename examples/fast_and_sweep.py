@@ -81,7 +81,9 @@ def cluster(args: argparse.Namespace, stop: rscylla.Stop) -> Iterator[rscylla.Se
 
     with EmbeddedScylla() as scylla:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
 
         def write() -> None:

@@ -49,7 +49,9 @@ def show() -> None:
     pause = rscylla.Stop()
     with EmbeddedScylla() as scylla:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
         billed = Counter[int]()
         first, second = (member(session, name, billed, lag=0.2) for name in ("first", "second"))

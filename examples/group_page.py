@@ -122,7 +122,7 @@ def _session(host: str, port: int) -> Iterator[rscylla.Session]:
 
 
 def _create(session: rscylla.Session) -> None:
-    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
     session.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {replication}")
     session.execute(
         f"CREATE TABLE {KEYSPACE}.{TABLE} (id int PRIMARY KEY, amount int, status text) WITH cdc = {{'enabled': true}}"

@@ -32,7 +32,7 @@ clock = ManualClock(datetime(2026, 11, 23, 9, tzinfo=UTC))
 scylla = EmbeddedScylla(clock=clock).start()
 session = scylla.connect()
 session.use_client_timestamp = False  # the server's clock stamps the changes
-session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}")
 session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, status text, euros int) WITH cdc = {'enabled': true}")
 
 dice = random.Random(4)

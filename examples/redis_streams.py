@@ -320,7 +320,9 @@ def main() -> None:
     url = parser.parse_args().redis
     with EmbeddedScylla() as scylla, RedisStreams(url) as streams:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
         session.execute("INSERT INTO shop.orders (id, state) VALUES (1, 'new')")
         stream = rscylla.NewStream(session, "shop", "orders")

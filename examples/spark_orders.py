@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 KEYSPACE, TABLE, CONSUMER = "shop", "orders", "lake"
 
 _CREATE = f"""
-CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}};
+CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}};
 CREATE TABLE {KEYSPACE}.{TABLE} (id int PRIMARY KEY, status text, amount int, items map<text, int>)
     WITH cdc = {{'enabled': true}}
 """

@@ -126,7 +126,9 @@ def main() -> None:
     store = SqliteCursorStore(parser.parse_args().db)
     with EmbeddedScylla() as scylla:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
         for n in (1, 2):
             session.execute("INSERT INTO shop.orders (id, state) VALUES (%s, 'new')", (n,))

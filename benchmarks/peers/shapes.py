@@ -17,7 +17,7 @@ KEYSPACE = "bench"
 LAG = rscylla.StreamLag(milliseconds=1)
 CONCURRENCY = 8
 
-REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 
 _WIDE = {
     "name": "text",

@@ -114,7 +114,9 @@ def sessions(args: argparse.Namespace) -> Iterator[rscylla.Session]:
 
     with EmbeddedScylla() as scylla:
         session = scylla.connect()
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         for table in ("orders", "parcels"):
             columns = "(id int PRIMARY KEY, state text)"
             session.execute(f"CREATE TABLE shop.{table} {columns} WITH cdc = {{'enabled': true}}")

@@ -132,7 +132,9 @@ def embedded_shop(orders: int) -> Iterator[rscylla.Session]:
     with EmbeddedScylla(clock=clock) as scylla:
         session = scylla.connect()
         session.use_client_timestamp = False  # the server's clock stamps the rows
-        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
         session.execute(TABLE)
         clock.advance(60)
         rng = random.Random(4)

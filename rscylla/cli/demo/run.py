@@ -27,7 +27,9 @@ KEYSPACE = "shop"
 TABLE = "orders"
 CONSUMER = "billing"
 
-_KEYSPACE_CQL = f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+_KEYSPACE_CQL = (
+    f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}}"
+)
 _TABLE_CQL = (
     f"CREATE TABLE {KEYSPACE}.{TABLE} (order_id int, line int, number int, status text, amount int, "
     "PRIMARY KEY (order_id, line)) WITH cdc = {'enabled': true}"
