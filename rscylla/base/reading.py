@@ -59,7 +59,7 @@ def _asked(
         got = answers.get()
         sent = False
         if isinstance(got, BaseException):
-            raise translate(got, doing) from got
+            raise translate(got, doing, grant="SELECT on the table") from got
         return got
 
     return page

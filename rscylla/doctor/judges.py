@@ -49,7 +49,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
     return (*found, *(Finding(check, *_failed(why)) for check, why in facts.failed.items() if check not in _JUDGES))
 
 
-_DO_FAILED = "check that the nodes are up, and that this user has SELECT on the base table and the tables named here"
+_DO_FAILED = "check that the nodes are up, and that this user has SELECT on the tables named here"
 
 
 def _failed(why: str) -> Judgement:

@@ -43,12 +43,23 @@ _LATE = (
 )
 
 
+GRANT_TO_READ = (
+    "SELECT on the base table and, to read its log, on the tables that list its streams: with tablets, "
+    "system.cdc_timestamps and system.cdc_streams; with vnodes, system_distributed.cdc_generation_timestamps and "
+    "system_distributed.cdc_streams_descriptions_v2"
+)
+"""What a reader needs where the cluster has an authorizer; the log itself needs no grant, nor does the schema.
+
+Source: Scylla ``service/client_state.cc``.
+"""
+
+
 def translate(
     error: BaseException,
     doing: str,
     *,
     hint: str | None = None,
-    grant: str = "SELECT on the base table",
+    grant: str = GRANT_TO_READ,
     quote: bool = True,
 ) -> RscyllaError:
     """Return this library's error for one of the driver's. An error that is one of this library's is returned as it is.

@@ -65,6 +65,24 @@ def test_an_unauthorized_error_names_the_permission_to_grant() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        "the base table",
+        "system.cdc_timestamps",
+        "system.cdc_streams",
+        "system_distributed.cdc_generation_timestamps",
+        "system_distributed.cdc_streams_descriptions_v2",
+    ],
+)
+def test_the_error_of_a_refused_reader_names_each_table_that_a_reader_needs(table: str) -> None:
+    refused = cassandra.Unauthorized("User eve has no SELECT permission on <table ks.t>")
+    what, _, do = str(translate(refused, "reading ks.t")).partition("; ")
+    assert what == "reading ks.t: the user has no permission (User eve has no SELECT permission on <table ks.t>)"
+    assert do.startswith("grant SELECT on ")
+    assert table in do
+
+
 def test_what_the_nodes_said_is_said_once() -> None:
     error = cluster.NoHostAvailable("none", {"a": OSError("refused"), "b": OSError("refused"), "c": OSError()})
     assert str(translate(error, "connecting", hint="is this a TLS port?")) == (
