@@ -83,6 +83,8 @@ def connect(
         },
         protocol_version=4,
         connect_timeout=connect_timeout_s,
+        # Without it, the driver adds USING TIMEOUT to its reads of the schema, which Scylla 4.3 does not know.
+        metadata_request_timeout=0,
         # The driver's default waits up to ten minutes before it reconnects to a cluster that was down for long.
         reconnection_policy=ExponentialReconnectionPolicy(0.5, 30.0, max_attempts=None),
         # Each node prepares a statement on first use. To prepare on all nodes would wait for a node that hangs.
