@@ -11,6 +11,7 @@ import typer
 from typer import Option
 
 import rscylla
+from rscylla.embedded import Version
 
 from .shared.failures import stopping
 from .shared.options import JsonOutput, Login, command
@@ -43,8 +44,12 @@ class _Cluster:
     shards: Annotated[int, Option(min=1, max=256, metavar="N", help="Number of shards of each node.")] = 2
     vnodes: Annotated[int, Option(min=1, max=1024, metavar="N", help="Number of tokens (vnodes) of each node.")] = 8
     tablets: Annotated[
-        bool, Option("--tablets", help="New keyspaces use tablets unless their definition disables them.")
-    ] = False
+        bool | None,
+        Option(
+            "--tablets/--no-tablets",
+            help="Whether new keyspaces use tablets unless their definition says it; default: as in --scylla-version.",
+        ),
+    ] = None
     data_dir: Annotated[
         Path | None, Option(metavar="DIR", help="Keep all data in this directory, over restarts and kill -9.")
     ] = None
@@ -56,11 +61,11 @@ class _Cluster:
         Option("--skip-broken", help="Leave out records of the data directory that cannot be replayed, for good."),
     ] = False
     version: Annotated[
-        Literal["4.3", "4.4"] | None,
+        Version | None,
         Option(
             "--scylla-version",
             metavar="VERSION",
-            help="Describe generations as Scylla 4.3 (until `ctl upgrade`) or 4.4 does; no tablets.",
+            help="Imitate this release of ScyllaDB, with its defaults; default: the newest one, but with vnodes.",
         ),
     ] = None
 

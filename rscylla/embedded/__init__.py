@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from .faults.rules import Faults, Rule, Statements
     from .process import EmbeddedScyllaProcess
     from .result import UNSET
+    from .versions import RELEASES, Version
     from .wire.tls import Tls
 
 __all__ = [
+    "RELEASES",
     "UNSET",
     "Clock",
     "ControlClient",
@@ -53,10 +55,12 @@ __all__ = [
     "Statements",
     "SystemClock",
     "Tls",
+    "Version",
 ]
 
 # Imported at first use: a test without a server needs the clock alone, not lark and sortedcontainers.
 _HOMES = {
+    "RELEASES": ".versions",
     "UNSET": ".result",
     "ControlClient": ".control.sockets",
     "ControlUnavailable": ".errors",
@@ -68,6 +72,7 @@ _HOMES = {
     "Rule": ".faults.rules",
     "Statements": ".faults.rules",
     "Tls": ".wire.tls",
+    "Version": ".versions",
 }
 
 

@@ -65,9 +65,10 @@ class EmbeddedScylla(ServerOptions):
         tls: Certificate and key of the nodes, which then accept only TLS; with an authority for clients, mutual TLS.
         seed: Makes host ids, tokens, and stream ids repeatable.
         ring_delay: A new generation starts twice this time plus five seconds after it is created.
-        tablets: Whether new keyspaces use tablets if their definition has no ``tablets = {'enabled': ...}``.
-        version: "4.3" for a cluster that describes generations in one old table, until `upgrade`; "4.4" for a cluster
-            without tablets; None for the current version. No other behavior of old versions is imitated.
+        tablets: Whether new keyspaces use tablets if their definition has no ``tablets = {'enabled': ...}``; default:
+            as in the ``version``.
+        version: The release of ScyllaDB to imitate, one of ``rscylla.embedded.RELEASES``, with its defaults; None for
+            the newest one, but with vnodes by default. What is imitated of each is in `rscylla.embedded.versions`.
         data_dir: A directory for data, schema, nodes, and stream ids, which then survive the process, even if it is
             killed. Existing data overrides ``nodes``, ``shards``, ``vnodes``, and ``seed``; pass the others as before.
         fsync: Answer a write only when it is on disk. Without it, an answered write survives the death of the process,
@@ -114,6 +115,7 @@ class EmbeddedScylla(ServerOptions):
             max_frame=self.max_frame,
             max_connections=self.max_connections,
             tls=None if self.tls is None else self.tls.server_context(),
+            offers=lambda extension: self._cluster.release.has(extension),
         )
         self._ports: Ports | None = None
         self._engine = Engine(self._cluster, self.clock, self.users)

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from .cluster.descriptions import Version
 from .durability.durable import COMPACT_BYTES
+from .versions import Version
 from .wire.tls import Tls
 
 __all__ = ["ServerOptions"]
@@ -36,7 +36,7 @@ class ServerOptions:
     tls: Tls | None = None
     seed: int | None = None
     ring_delay: timedelta = timedelta(seconds=30)
-    tablets: bool = False
+    tablets: bool | None = None
     version: Version | None = None
     data_dir: Path | None = attrs.field(default=None, converter=_path)
     fsync: bool = False

@@ -30,7 +30,7 @@ def status(cluster: Cluster, server: Server, board: FaultBoard, ports: Ports, da
     return {
         "port": ports.cql,
         "shard_aware_port": ports.shard_aware,
-        "version": cluster.descriptions.version,
+        "version": cluster.release.given,
         "time": _text(now_us // 1000),
         "clock": "manual" if isinstance(cluster.clock, ManualClock) else "system",
         "data_dir": None if data_dir is None else str(data_dir),

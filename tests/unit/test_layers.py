@@ -17,7 +17,7 @@ GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event",
 GROUND += ("rscylla.types", "rscylla._retry", "rscylla._tokens", "rscylla._letters")
 GROUND += ("rscylla._integers", "rscylla._decoder", "rscylla.abc", "rscylla._visible")
 
-EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
+EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock", "rscylla.embedded.versions")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -64,6 +64,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cursorstore": (*GROUND, "rscylla.driver"),
     "rscylla.embedded.errors": (),
     "rscylla.embedded.clock": (),
+    "rscylla.embedded.versions": (),
     "rscylla.embedded.cql": EMBEDDED_GROUND,
     "rscylla.embedded.types": (*EMBEDDED_GROUND, "rscylla.embedded.cql"),
     "rscylla.embedded.result": ("rscylla.embedded.types",),

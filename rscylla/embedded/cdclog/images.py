@@ -47,7 +47,8 @@ _State = dict[str, Any]  # bytes, dict of elements, or None; what is not there i
 class ImageState:
     """What is known of the partition's rows while its records are logged. Made for one mutation, used once.
 
-    ``encoders`` make the log's form of columns that are non-frozen collections or UDTs.
+    ``encoders`` make the log's form of columns that are non-frozen collections or UDTs. ``shows_deleted``: the delete
+    of a partition, which is one row, shows it.
     """
 
     def __init__(
@@ -57,8 +58,11 @@ class ImageState:
         reader: ImageReader,
         position: Callable[[Key], Position],
         encoders: Mapping[str, Encoder],
+        *,
+        shows_deleted: bool,
     ) -> None:
         self._encoders = encoders
+        self._shows_deleted = shows_deleted
         self._table = mutation.table
         self._position = position
         self._options = options
@@ -70,7 +74,7 @@ class ImageState:
     # -------------------------------------------------------- reading
 
     def _load(self, mutation: PartitionMutation, reader: ImageReader) -> None:
-        table, options = self._table, self._options
+        options = self._options
         everything = options.postimage or options.preimage == "full"
         names: Iterable[str] | None
         if mutation.static_row is not None and mutation.static_row.cells:
@@ -79,8 +83,7 @@ class ImageState:
         keys: Iterable[Key] = mutation.rows
         # A row delete shows the whole row, and there is one read for all rows.
         everything = everything or any(row.tombstone is not None for row in mutation.rows.values())
-        # Such a partition is one row, which the delete shows whole.
-        if mutation.partition_tombstone is not None and not table.clustering_key:
+        if mutation.partition_tombstone is not None and self._shows_deleted:
             keys, everything = ((),), True
         # The read names the columns of the first row only; what other rows touch beyond them then looks null.
         names = None
@@ -140,7 +143,7 @@ class ImageState:
                 names.update(columns_of(change.row))
             elif change.kind == "row_delete":
                 rows.setdefault(change.key, set()).update(self._every())
-            elif change.kind == "partition_delete" and not self._table.clustering_key:
+            elif change.kind == "partition_delete" and self._shows_deleted:
                 rows[()] = self._every()
         return static, rows
 

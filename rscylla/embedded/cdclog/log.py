@@ -28,6 +28,7 @@ from ..types import (
     UdtType,
 )
 from ..types.timeuuid import EPOCH_TICKS
+from ..versions import NEWEST, Release
 from .images import ImageReader, ImageState, element_encoder
 from .options import altered_cdc_options, cdc_options, extension_bytes, option_map
 from .split import Change, Record, plain_rows, records_of
@@ -185,7 +186,7 @@ class LogWriter:
     the life of the rows (s, 0 for ever). Raises ValueError for a table without CDC.
     """
 
-    def __init__(self, table: TableSchema, log: TableSchema) -> None:
+    def __init__(self, table: TableSchema, log: TableSchema, release: Release = NEWEST) -> None:
         options = table.cdc
         if options is None or not options.enabled:
             raise ValueError(f"table {table.keyspace}.{table.name} has no CDC enabled")
@@ -195,6 +196,8 @@ class LogWriter:
         self.has_images = options.preimage != "false" or options.postimage
         """Whether a reader of the partition before the write is needed."""
         self._options = options
+        self._marks_null = release.has("preimages mark null columns")
+        self._shows_deleted = release.has("preimage of a partition delete") and not table.clustering_key
         self._position = position_maker(table)
         # What has no place is left out: a compact table's unnamed value column has none in the log.
         self._places = {column.name: at for at, column in enumerate(log.columns)}
@@ -237,7 +240,9 @@ class LogWriter:
         if self.has_images:
             if images is None:
                 raise ValueError("preimages and postimages need a reader of the partition before the write")
-            state = ImageState(mutation, self._options, images, self._position, self._encoders)
+            state = ImageState(
+                mutation, self._options, images, self._position, self._encoders, shows_deleted=self._shows_deleted
+            )
         blank = self._blank(mutation.key)
         at_stream, at_time, at_seq = self._keys
         out: list[LogRecord] = []
@@ -413,7 +418,7 @@ class LogWriter:
                 place = self._places.get(name)
                 if place is not None:
                     cells[place] = _cell(value)
-            elif operation == PREIMAGE and name in self._deleted:
+            elif operation == PREIMAGE and self._marks_null and name in self._deleted:
                 cells[self._deleted[name]] = _TRUE
         return cells
 

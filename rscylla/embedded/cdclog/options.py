@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from ..errors import ConfigError, InvalidRequest, ServerError
 from ..schema.tables import CdcOptions
+from ..versions import NEWEST, Release
 
 __all__ = ["altered_cdc_options", "cdc_options", "extension_bytes", "option_map"]
 
@@ -57,10 +58,10 @@ def cdc_options(given: Any) -> CdcOptions:
     return CdcOptions(enabled=enabled, preimage=preimage, postimage=postimage, delta=delta, ttl=ttl)
 
 
-def altered_cdc_options(given: Any) -> CdcOptions:
+def altered_cdc_options(given: Any, release: Release = NEWEST) -> CdcOptions:
     """Return the options after ``ALTER TABLE ... WITH cdc``: the whole map is replaced, and must name ``enabled``."""
     options = cdc_options(given)
-    if not any(str(key).lower() == "enabled" for key in given):
+    if release.has("ALTER names enabled") and not any(str(key).lower() == "enabled" for key in given):
         raise InvalidRequest('Altering CDC options requires specifying "enabled" flag')
     return options
 

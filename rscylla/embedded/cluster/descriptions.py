@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-__all__ = ["LEGACY_TABLE", "V2_TABLES", "Descriptions", "Rewriting", "Version"]
+from ..versions import Release, Version
 
-Version = Literal["4.3", "4.4"]
+__all__ = ["LEGACY_TABLE", "V2_TABLES", "Descriptions", "Rewriting"]
+
 Rewriting = Literal["done", "held", "disabled"]
 
 LEGACY_TABLE: Final = "cdc_streams_descriptions"
@@ -18,18 +19,17 @@ V2_TABLES: Final = ("cdc_generation_timestamps", "cdc_streams_descriptions_v2")
 
 
 class Descriptions:
-    """What the description tables hold, as times of generations in ms.
+    """The release of the cluster, and what its description tables hold, as times of generations in ms.
 
     ``legacy`` and ``v2`` are None where the tables do not exist; ``rewritten`` is the row of that name in
-    ``system.cdc_local``. ``version`` None is the present Scylla, which has tablets too.
+    ``system.cdc_local``. ``version``: see `Release`.
     """
 
     def __init__(self, version: Version | None = None) -> None:
-        if version not in (None, "4.3", "4.4"):
-            raise ValueError(f"there is no imitation of version {version!r}; give '4.3', '4.4', or None for the newest")
-        self.version = version
-        self.legacy: list[int] | None = [] if version == "4.3" else None
-        self.v2: list[int] | None = None if version == "4.3" else []
+        self.release = Release(version)
+        has_v2 = self.release.has_table("system_distributed", V2_TABLES[0])
+        self.legacy: list[int] | None = None if has_v2 else []
+        self.v2: list[int] | None = [] if has_v2 else None
         self.rewritten = False
         self._may_rewrite = False
 
@@ -40,11 +40,12 @@ class Descriptions:
 
     def state(self) -> tuple[Any, ...]:
         """Return all of it as plain values, for ``restore``."""
-        return (self.version, self.legacy, self.v2, self.rewritten, self._may_rewrite)
+        return (self.release.given, self.legacy, self.v2, self.rewritten, self._may_rewrite)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Become what ``state`` was taken of."""
-        self.version, legacy, v2, self.rewritten, self._may_rewrite = state
+        version, legacy, v2, self.rewritten, self._may_rewrite = state
+        self.release = Release(version)
         self.legacy = None if legacy is None else list(legacy)
         self.v2 = None if v2 is None else list(v2)
 
@@ -60,11 +61,11 @@ class Descriptions:
 
         Raises ValueError when this is not 4.3 any more.
         """
-        if self.version != "4.3":
+        if self.release.given != "4.3":
             raise ValueError("only a cluster of version 4.3 can be upgraded")
         if rewriting not in ("done", "held", "disabled"):
             raise ValueError(f"rewriting must be 'done', 'held' or 'disabled', not {rewriting!r}")
-        self.version = "4.4"
+        self.release = Release("4.4")
         self._may_rewrite = rewriting != "disabled"
         # 4.4 itself describes only the generation in use; the older ones come by rewriting.
         self.v2 = [generations[-1]]

@@ -14,7 +14,8 @@ from ..clock import Clock, NodeClock, SystemClock
 from ..errors import EmbeddedScyllaError, InvalidRequest, ServerError
 from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
-from .descriptions import Descriptions, Rewriting, Version
+from ..versions import Release, Version
+from .descriptions import Descriptions, Rewriting
 from .generation import Generation, StreamRange, make_generation
 from .node import Node
 from .routing import Routes, Tablet, tablet_at
@@ -36,8 +37,8 @@ class Cluster:
         seed: Makes host ids, tokens and stream ids repeatable; None draws them fresh.
         clock: What nodes tell the time from.
         ring_delay_ms: A new generation starts twice this and five seconds after it is made.
-        tablets: Whether new keyspaces use tablets unless they say otherwise.
-        version: "4.3" or "4.4" for an old Scylla, which has no tablets; None for the present one.
+        tablets: Whether new keyspaces use tablets unless they say otherwise; None for the default of the release.
+        version: The release that is imitated; see `Release`.
 
     ``nodes`` are the present members in order of joining; ``generations`` ascend by time. ``tablets`` has the stream
     sets of tables in tablets keyspaces, ``descriptions`` tells which tables list the generations.
@@ -55,7 +56,7 @@ class Cluster:
         dc: str = "datacenter1",
         rack: str = "rack1",
         name: str = "embedded",
-        tablets: bool = False,
+        tablets: bool | None = None,
         version: Version | None = None,
     ) -> None:
         for what, value in (("nodes", nodes), ("shards", shards), ("vnodes", vnodes)):
@@ -78,9 +79,9 @@ class Cluster:
         self._tokens: set[int] = set()
         self._routes: dict[tuple[str, str], tuple[Any, Routes]] = {}
         self.descriptions = Descriptions(version)
-        if tablets and version is not None:
+        if tablets and not self.release.has("tablets"):
             raise ValueError(f"Scylla {version} has no tablets; leave out one of the two")
-        self.tablets_by_default = tablets
+        self._prefers_tablets = tablets
         self.tablets = TabletStreams(
             ring_delay_ms=ring_delay_ms,
             shards=lambda: sum(node.shards for node in self.nodes),
@@ -91,6 +92,24 @@ class Cluster:
             self._join(shards)
         # In force at once: in a new cluster there is nobody who could still write to another one.
         self._publish(self.clock.now_us() // 1000)
+
+    @property
+    def release(self) -> Release:
+        """The release that is imitated; an upgrade changes it."""
+        return self.descriptions.release
+
+    @property
+    def tablets_by_default(self) -> bool:
+        """Whether new keyspaces use tablets unless they say otherwise."""
+        return self.release.prefers_tablets if self._prefers_tablets is None else self._prefers_tablets
+
+    def racks(self) -> dict[str, set[str]]:
+        """Return the racks of each datacenter."""
+        return {dc: {n.rack for n in self.nodes if n.dc == dc} for dc in {n.dc for n in self.nodes}}
+
+    def owners(self, dc: str) -> int:
+        """Return the number of nodes in a datacenter."""
+        return sum(node.dc == dc for node in self.nodes)
 
     def node(self, index: int) -> Node:
         """Return the member with this index. KeyError when it never was or has left."""
@@ -178,6 +197,8 @@ class Cluster:
         newest = generations[-1]
         if newest.time_us <= min(settled_us, timestamp_us):
             return newest.stream_of(token)
+        if not self.release.has("writes into the generation before"):
+            settled_us = now_us
         settled = self._index_at(settled_us)
         if timestamp_us <= settled_us:
             # Older than the leeway: only for the generation that was in use then, and only while it is the current one.

@@ -198,11 +198,11 @@ class Durable:
 
     def _replay_cluster(self, state: Any, *, is_first: bool) -> None:
         """Become the cluster of that time. The system tables are those of its version, which an upgrade changes."""
-        before = self._cluster.descriptions.version
+        before = self._cluster.release
         self._cluster.restore(state)
         if is_first:
             self._engine.clear()
-        elif self._cluster.descriptions.version != before:
+        elif self._cluster.release != before:
             self._engine.install_system_tables()
 
     def _replay(self, kind: str, content: Sequence[Any]) -> None:

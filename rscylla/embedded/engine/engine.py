@@ -83,8 +83,7 @@ class Engine:
             self,
             clock.now_us,
             self._system.protected,
-            lambda: {dc: {n.rack for n in cluster.nodes if n.dc == dc} for dc in {n.dc for n in cluster.nodes}},
-            lambda: None if cluster.descriptions.version else cluster.tablets_by_default,
+            cluster,
         )
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
         self._others: dict[type, Callable[[Any, str | None], Result]] = {
@@ -309,6 +308,11 @@ class Engine:
         keyspace, name = self.schema.keyspaces[base.keyspace], base.name + PAXOS_SUFFIX
         if keyspace.tablets is None:
             return None
+        if not self.cluster.release.has("LWT with tablets"):
+            raise InvalidRequest(
+                f"Cannot use LightWeight Transactions for table {base.keyspace}.{base.name}: LWT is not yet supported"
+                " with tablets"
+            )
         if name not in keyspace.tables:
             self._edit_schema(lambda: self._editor.make_paxos_table(base))
         return keyspace.tables[name]

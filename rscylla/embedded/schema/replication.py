@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ..errors import ConfigError, InvalidRequest, SyntaxException
+from ..versions import Release
 
 __all__ = ["MOST_TABLETS", "Racks", "check_tablets_replication", "keyspace_options", "rack_lists", "tablets_option"]
 
@@ -20,7 +21,9 @@ Racks = Mapping[str, Collection[str]]
 """The racks of each datacenter of the cluster."""
 
 
-def keyspace_options(given: dict[str, Any], base: dict[str, Any] | None, racks: Racks) -> dict[str, Any]:
+def keyspace_options(
+    given: dict[str, Any], base: dict[str, Any] | None, racks: Racks, release: Release
+) -> dict[str, Any]:
     """Return what ``system_schema.keyspaces`` shows of a keyspace; ``base`` is what ALTER starts from.
 
     ``replication`` is a map of numbers, as drivers know it; ``replication_v2``, where there are lists of racks, has
@@ -31,7 +34,7 @@ def keyspace_options(given: dict[str, Any], base: dict[str, Any] | None, racks: 
     options: dict[str, Any] = {"durable_writes": True, **(base or {})}
     if "replication" in given or base is None:
         options.pop("replication_v2", None)
-        options |= _replication(given.get("replication", {}), base or {}, racks, is_new=base is None)
+        options |= _replication(given.get("replication", {}), base or {}, racks, release, is_new=base is None)
     for name, value in given.items():
         if name == "durable_writes":
             if str(value).lower() not in _BOOLEANS:
@@ -39,16 +42,22 @@ def keyspace_options(given: dict[str, Any], base: dict[str, Any] | None, racks: 
             options["durable_writes"] = _BOOLEANS[str(value).lower()]
         elif name == "storage":
             _check_storage(value, is_new=base is None)
-        elif name == "consistency":
+        elif name == "consistency" and release.has("keyspace consistency"):
             _check_consistency(value)
         elif name not in ("replication", "tablets"):
             raise SyntaxException(f"Unknown property '{name}'")
     return options
 
 
-def _replication(value: Any, base: dict[str, Any], racks: Racks, *, is_new: bool) -> dict[str, Any]:
+def _replication(value: Any, base: dict[str, Any], racks: Racks, release: Release, *, is_new: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SyntaxException("Invalid value for property 'replication'. It should be a map.")
+    if is_new and "class" not in value and not release.has("default replication"):
+        raise ConfigError("Missing mandatory replication strategy class")
+    if not release.has("rack lists"):
+        for factor in value.values():
+            if isinstance(factor, list):
+                _check_factor(factor)
     old: dict[str, str] = base.get("replication", {})
     written = str(value.get("class", old.get("class", "NetworkTopologyStrategy")))
     name = written.removeprefix(_LOCATOR)
@@ -173,11 +182,14 @@ def check_tablets_replication(given: dict[str, Any], old: dict[str, str], new: d
         raise InvalidRequest("Only one DC's RF can be changed at a time and not by more than 1")
 
 
-def tablets_option(given: dict[str, Any], replication: dict[str, str], *, default: bool) -> int | None:
+def tablets_option(
+    given: dict[str, Any], replication: dict[str, str], *, default: bool, release: Release
+) -> int | None:
     """Return ``initial_tablets`` of a new keyspace: None for vnodes, 0 for as many tablets as the server likes.
 
     Args:
-        default: Whether a keyspace that says nothing uses tablets; only those of NetworkTopologyStrategy can.
+        default: Whether a keyspace that says nothing uses tablets; only those of NetworkTopologyStrategy can. Others
+            have vnodes then, or are refused, by the release.
 
     Raises SyntaxException or ConfigError for a value that is not allowed. Source: Scylla
     ``cql3/statements/ks_prop_defs.cc``.
@@ -185,6 +197,8 @@ def tablets_option(given: dict[str, Any], replication: dict[str, str], *, defaul
     strategy = replication["class"].rpartition(".")[2]
     able = strategy == "NetworkTopologyStrategy"
     if "tablets" not in given:
+        if default and not able and release.has("SimpleStrategy only without tablets"):
+            raise ConfigError(f"{strategy} doesn't support tablet replication")
         return 0 if default and able else None
     value = given["tablets"]
     if not isinstance(value, dict):

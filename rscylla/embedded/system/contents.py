@@ -20,7 +20,7 @@ from ..storage.positions import position_maker
 from ..storage.tokens import key_bytes, table_token
 from ..types import UdtType
 from .config import config_rows
-from .definitions import KEYSPACES, TABLET_TABLES, system_tables
+from .definitions import KEYSPACES, system_tables
 from .roles import role_names
 from .sizes import Stores, runtime_rows, size_rows
 from .traces import Traces
@@ -32,7 +32,6 @@ CDC_PARTITIONER: Final = "com.scylladb.dht.CDCPartitioner"
 
 _RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_schema as Cassandra 3 has it
 _CQL_VERSION: Final = "3.3.1"
-_VERSION: Final = "2026.3.0"
 
 _MADE_EACH_TIME: Final = frozenset({"clients", "protocol_servers", "size_estimates", "runtime_info"})
 """Tables of ``system`` whose rows change with clients and data."""
@@ -115,7 +114,7 @@ class SystemTables:
         for name, replication in KEYSPACES.items():
             if name not in self._schema.keyspaces:
                 self._schema.keyspaces[name] = Keyspace(name, {"replication": replication, "durable_writes": True})
-        for table in system_tables():
+        for table in system_tables(self._cluster.release):
             tables = self._schema.keyspaces[table.keyspace].tables
             if table.name not in tables and self._exists(table.keyspace, table.name):
                 tables[table.name] = table
@@ -124,10 +123,8 @@ class SystemTables:
         return added
 
     def _exists(self, keyspace: str, name: str) -> bool:
-        """Tell whether the cluster's version has this table."""
+        """Tell whether the cluster has this table of its release: the generations are described by turns."""
         descriptions = self._cluster.descriptions
-        if (keyspace, name) in TABLET_TABLES:
-            return descriptions.version is None
         if (keyspace, name) == ("system_distributed", LEGACY_TABLE):
             return descriptions.legacy is not None
         if keyspace == "system_distributed" and name in V2_TABLES:
@@ -221,7 +218,7 @@ class SystemTables:
 
     def _versions(self, node: Node) -> Iterator[SystemRow]:
         # cqlsh shows this when it connects.
-        yield {"key": "local", "version": self._version, "build_mode": "embedded", "build_id": ""}
+        yield {"key": "local", "version": self._cluster.release.build, "build_mode": "embedded", "build_id": ""}
 
     def _scylla_local(self, node: Node) -> Iterator[SystemRow]:
         # Tools look for a system table with "scylla" in its name to tell Scylla from Cassandra.
@@ -271,11 +268,6 @@ class SystemTables:
                     yield from _ranges(keyspace.name, table.name, owners)
             elif not keyspace.options["replication"]["class"].endswith("LocalStrategy"):
                 yield from _ranges(keyspace.name, "<ALL>", self._cluster.vnode_owners(keyspace))
-
-    @property
-    def _version(self) -> str:
-        old = self._cluster.descriptions.version
-        return f"{_VERSION if old is None else old + '.0'}-embedded"
 
     # ------------------------------------------------------------ system_schema
 

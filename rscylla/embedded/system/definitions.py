@@ -11,16 +11,9 @@ from ..errors import InvalidRequest
 from ..schema.properties import DEFAULTS
 from ..schema.tables import Column, TableSchema
 from ..types import UdtType, parse_type
+from ..versions import Release
 
-__all__ = ["KEYSPACES", "TABLET_TABLES", "system_tables"]
-
-TABLET_TABLES: Final = (
-    *(("system", name) for name in ("cdc_streams", "cdc_streams_history", "cdc_streams_state", "cdc_timestamps")),
-    ("system", "group0_history"),
-    ("system", "tablets"),
-    ("system_schema", "scylla_keyspaces"),
-)
-"""What Scylla has had since there are tablets."""
+__all__ = ["KEYSPACES", "system_tables"]
 
 _LOCAL: Final = {"class": "org.apache.cassandra.locator.LocalStrategy"}
 
@@ -89,8 +82,8 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         " transition text",
     },
     "system_schema": {
-        "keyspaces": "keyspace_name text || durable_writes boolean, replication frozen<map<text,text>>,"
-        " replication_v2 frozen<map<text,text>>",
+        "keyspaces": "keyspace_name text || durable_writes boolean, next_replication frozen<map<text,text>>,"
+        " replication frozen<map<text,text>>, replication_v2 frozen<map<text,text>>",
         "tables": f"keyspace_name text | table_name text | flags frozen<set<text>>, {_TABLE_PROPERTIES}",
         "columns": f"keyspace_name text | table_name text, column_name text | {_COLUMN_PROPERTIES}",
         "types": "keyspace_name text | type_name text | field_names frozen<list<text>>, field_types frozen<list<text>>",
@@ -130,13 +123,19 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def system_tables() -> list[TableSchema]:
-    """Return all system tables."""
-    return [_table(keyspace, name, text) for keyspace, tables in _DEFINITIONS.items() for name, text in tables.items()]
+def system_tables(release: Release) -> list[TableSchema]:
+    """Return all system tables of a release, with the columns that they have there."""
+    return [
+        _table(keyspace, name, text, release)
+        for keyspace, tables in _DEFINITIONS.items()
+        for name, text in tables.items()
+        if release.has_table(keyspace, name)
+    ]
 
 
-def _table(keyspace: str, name: str, text: str) -> TableSchema:
+def _table(keyspace: str, name: str, text: str, release: Release) -> TableSchema:
     partition, clustering, rest = (_split(part) for part in text.split("|"))
+    rest = [words for words in rest if release.has_column(keyspace, name, words[0])]
     columns = [_column(words, "partition_key", at) for at, words in enumerate(partition)]
     columns += [_column(words, "clustering", at) for at, words in enumerate(clustering)]
     columns += sorted((_column(words, "regular", -1) for words in rest), key=lambda column: column.name)

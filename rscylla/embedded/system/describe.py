@@ -15,6 +15,7 @@ from ..schema.replication import rack_lists
 from ..schema.tables import LOG_SUFFIX, PAXOS_SUFFIX, Column, Keyspace, Schema, TableSchema
 from ..storage.packed import join_row
 from ..types import TEXT, ListType, MapType, UdtType, quote_name
+from ..versions import Release
 
 __all__ = ["create_table_text", "describe"]
 
@@ -49,7 +50,7 @@ def describe(
     """Return the rows of a DESCRIBE statement. Raises InvalidRequest for a name that is not there."""
     if statement.what == "cluster":
         return _cluster(schema, cluster, current, system)
-    describing = _Describing(schema, statement, current, system)
+    describing = _Describing(schema, cluster.release, statement, current, system)
     listed = statement.what in ("keyspaces", "tables", "types", "functions", "aggregates")
     names = ["keyspace_name", "type", "name"] + ([] if listed else ["create_statement"])
     specs = tuple(ColumnSpec("system", "describe", name, TEXT) for name in names)
@@ -74,10 +75,13 @@ def _cluster(schema: Schema, cluster: Cluster, current: str | None, system: froz
 
 
 class _Describing:
-    def __init__(self, schema: Schema, statement: ast.Describe, current: str | None, system: frozenset[str]) -> None:
+    def __init__(
+        self, schema: Schema, release: Release, statement: ast.Describe, current: str | None, system: frozenset[str]
+    ) -> None:
         self._schema = schema
         self._statement = statement
         self._current = current
+        self._release = release
         self._system = system
 
     def items(self) -> Iterable[Item]:
@@ -145,13 +149,15 @@ class _Describing:
             yield from self._table(keyspace, table)
 
     def _tablets(self, keyspace: Keyspace) -> str:
-        if "scylla_keyspaces" not in self._schema.keyspaces["system_schema"].tables:
-            return ""  # a Scylla without tablets would not take the property
+        has = self._release.has
+        if not has("tablets"):
+            return ""  # nor would it take the property
         if keyspace.tablets is None:
             return " AND tablets = {'enabled': false}"
-        if not keyspace.tablets:
+        if not keyspace.tablets and has("DESCRIBE with tablets enabled"):
             return " AND tablets = {'enabled': true}"
-        return f" AND tablets = {{'enabled': true, 'initial': {keyspace.tablets}}}"
+        enabled = "'enabled': true, " if has("DESCRIBE with tablets enabled and initial") else ""
+        return f" AND tablets = {{{enabled}'initial': {keyspace.tablets}}}"
 
     def _shown(self, keyspace: Keyspace) -> list[TableSchema]:
         """Return the tables of a keyspace but those that come with others."""

@@ -127,13 +127,15 @@ class Connection(ClientSocket):
 
     def _options(self, stream: int, reader: BodyReader) -> None:
         node, options = self._listener.node, self._server.options
-        supported = {
+        supported: dict[str, list[str]] = {
             "CQL_VERSION": [CQL_VERSION],
             # An empty list still has to be there: scylla-driver fails without the key.
             "COMPRESSION": ["lz4"] if self._server.compressor else [],
-            "CLIENT_OPTIONS": [""],
-            "SCYLLA_HOST_ID": [str(node.host_id)],
         }
+        if options.offers("CLIENT_OPTIONS"):
+            supported["CLIENT_OPTIONS"] = [""]
+        if options.offers("SCYLLA_HOST_ID"):
+            supported["SCYLLA_HOST_ID"] = [str(node.host_id)]
         if options.shard_aware:
             # All or nothing: drivers fail on a part of this group.
             supported |= {
@@ -146,12 +148,13 @@ class Connection(ClientSocket):
             port = self._listener.ports.shard_aware
             if port is not None:
                 supported["SCYLLA_SHARD_AWARE_PORT" + ("" if options.tls is None else "_SSL")] = [str(port)]
-        if options.metadata_id:
+        if options.metadata_id and options.offers(METADATA_ID_EXTENSION):
             supported[METADATA_ID_EXTENSION] = [""]
         # Scylla gives the code of this error in the offer; a client that does not accept it gets a plain error instead.
         supported[RATE_LIMIT_EXTENSION] = [f"ERROR_CODE={RateLimit.code}"]
         supported[LWT_EXTENSION] = [f"LWT_OPTIMIZATION_META_BIT_MASK={answer.LWT_MARK}"]
-        supported[TABLETS_EXTENSION] = [""]
+        if options.offers(TABLETS_EXTENSION):
+            supported[TABLETS_EXTENSION] = [""]
         self._send(answer.supported_frame(self.version, stream, supported))
 
     def _startup(self, stream: int, reader: BodyReader) -> None:

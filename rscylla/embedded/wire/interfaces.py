@@ -46,7 +46,8 @@ class WireOptions:
     ``users``: name to password; None lets everyone in. ``max_frame``: bytes of a request body. ``shard_aware``: tell
     clients about shards, as Scylla does. ``metadata_id``: offer SCYLLA_USE_METADATA_ID. ``compression``: compress
     answers to clients that agreed on it. Their requests may be compressed either way, where lz4 is installed: drivers
-    complain about a server that offers nothing. ``tls``: speak TLS only. ``max_waiting``: bytes of all large requests
+    complain about a server that offers nothing. ``offers``: whether an extension of the protocol is offered that not
+    all releases have. ``tls``: speak TLS only. ``max_waiting``: bytes of all large requests
     that are on their way in at a time. ``max_connections``: of more clients, those that have not logged in give way,
     the oldest first.
     """
@@ -59,6 +60,7 @@ class WireOptions:
     compression: bool = False
     tls: ssl.SSLContext | None = None
     max_waiting: int = 1024 * 1024 * 1024
+    offers: Callable[[str], bool] = lambda _: True
 
 
 @attrs.frozen

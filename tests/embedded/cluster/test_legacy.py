@@ -66,7 +66,6 @@ def test_old_versions_know_no_tablets(version: str) -> None:
                 scylla.execute(f"SELECT * FROM {table}")
         (described,) = scylla.execute("DESCRIBE KEYSPACE k")
         assert "tablets" not in described["create_statement"]
-        assert scylla.execute("SELECT version FROM system.versions")[0]["version"].startswith(version)
 
 
 def test_a_fresh_cluster_of_4_4_has_no_old_table() -> None:
@@ -182,12 +181,13 @@ def test_what_the_tables_hold_is_kept_and_becomes_itself_again() -> None:
 
 
 def test_a_data_directory_keeps_how_far_the_upgrade_is(tmp_path: Path) -> None:
-    lists = [OLD, NEW, REWRITTEN, "SELECT version FROM system.versions"]
+    lists = [OLD, NEW, REWRITTEN]
     with EmbeddedScylla(version="4.3", data_dir=tmp_path / "data") as scylla:
         scylla.new_generation()
         scylla.upgrade("held")
         before = [scylla.execute(cql) for cql in lists]
     with EmbeddedScylla(data_dir=tmp_path / "data") as scylla:
+        assert scylla.status()["version"] == "4.4"
         assert [scylla.execute(cql) for cql in lists] == before
         with pytest.raises(SyntaxException, match="Unknown property 'tablets'"):
             scylla.execute(f"CREATE KEYSPACE k WITH replication = {REPLICATION} AND tablets = {{'enabled': false}}")

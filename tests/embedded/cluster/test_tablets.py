@@ -111,7 +111,8 @@ def test_simple_strategy_has_no_tablets() -> None:
     with pytest.raises(ConfigError, match="SimpleStrategy doesn't support tablet replication"):
         EngineBox().run(f"CREATE KEYSPACE k WITH replication = {simple} AND tablets = {{'enabled': true}}")
     with EmbeddedScylla(tablets=True) as scylla:
-        scylla.execute(f"CREATE KEYSPACE simple WITH replication = {simple}")
+        with pytest.raises(ConfigError, match="doesn't support tablet replication"):
+            scylla.execute(f"CREATE KEYSPACE simple WITH replication = {simple}")
         scylla.execute(f"CREATE KEYSPACE net WITH replication = {REPLICATION}")
         scylla.execute(f"CREATE KEYSPACE old WITH replication = {REPLICATION} AND tablets = {{'enabled': false}}")
         rows = scylla.execute("SELECT keyspace_name, initial_tablets FROM system_schema.scylla_keyspaces")

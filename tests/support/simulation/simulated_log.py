@@ -123,7 +123,9 @@ class LogLife:
             self.settle()
         simulation.deliver_held()
         former_s = self._ttls[-1][1]
-        ttl_s = self._dice.choice([t for t in (*TTLS_S, 0) if t != former_s])
+        # Releases as old as those of this model drop a log that is switched off.
+        ttls_s = TTLS_S if simulation.model == "legacy" else (*TTLS_S, 0)
+        ttl_s = self._dice.choice([t for t in ttls_s if t != former_s])
         option = f"'enabled': true, 'ttl': '{ttl_s}'" if ttl_s else "'enabled': false"
         simulation.world.advance(UNSURE_US / 1e6)
         simulation.execute(f"ALTER TABLE {simulation.schema.table} WITH cdc = {{{option}}}")

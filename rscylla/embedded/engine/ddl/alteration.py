@@ -103,7 +103,7 @@ class TableAltering(LogEditing):
         altered = attrs.evolve(table, version=uuid.uuid4(), options=options)
         log: TableSchema | None = None
         if "cdc" in given:
-            cdc = altered_cdc_options(given["cdc"])
+            cdc = altered_cdc_options(given["cdc"], self.cluster.release)
             if cdc.enabled and table.is_cdc_log:
                 raise InvalidRequest(
                     f"Cannot create a CDC log for a table {keyspace.name}.{table.name}, because creating nested CDC"
@@ -117,6 +117,8 @@ class TableAltering(LogEditing):
         self._put(keyspace, altered, "UPDATED", changes)
         if log is not None:
             self._put(keyspace, log, "CREATED" if is_new else "UPDATED", changes)
+        elif "cdc" in given and not self.cluster.release.has("a log outlives enabled: false"):
+            self._remove_log(keyspace, table.name, changes)
 
 
 def _renamed(table: TableSchema, renames: tuple[tuple[str, str], ...]) -> tuple[Column, ...]:

@@ -16,12 +16,27 @@ from ...schema.tables import Keyspace, Schema, TableSchema
 from ...schema.udts import parts
 from ...types import CqlType, UdtType, parse_type
 from ...types.timeuuid import TimeUuids
+from ...versions import Release
 from ..binding import find_udt
 
 __all__ = ["MAX_NAME", "Editing", "SchemaStores"]
 
 MAX_NAME: Final = 192
 """Characters that Scylla allows in the name of a keyspace or a table."""
+
+
+class ClusterLike(Protocol):
+    """What the schema statements ask of the cluster."""
+
+    @property
+    def release(self) -> Release: ...
+
+    @property
+    def tablets_by_default(self) -> bool: ...
+
+    def racks(self) -> Racks: ...
+
+    def owners(self, dc: str) -> int: ...
 
 
 class SchemaStores(Protocol):
@@ -40,16 +55,14 @@ class SchemaStores(Protocol):
 class Editing:
     """Carries out schema statements. ``now_us`` reads the server's clock; ``system`` names protected keyspaces.
 
-    ``racks`` returns the racks of each datacenter of the cluster. ``tablets`` tells whether new keyspaces use
-    tablets where nothing else is said; None is a Scylla without them.
+    ``cluster`` is asked for the racks of each datacenter, for the release, and for its defaults.
     """
 
     schema: Schema
     stores: SchemaStores
     now_us: Callable[[], int]
     system: frozenset[str]
-    racks: Callable[[], Racks]
-    tablets: Callable[[], bool | None]
+    cluster: ClusterLike
     _table_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
     _state_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
     _written_us: int = attrs.field(default=0, init=False)
@@ -93,11 +106,12 @@ class Editing:
         return found
 
     def _check_tablets_known(self, options: dict[str, Any]) -> None:
-        if self.tablets() is None and "tablets" in options:
+        if "tablets" in options and not self.cluster.release.has("tablets"):
             raise SyntaxException("Unknown property 'tablets'")
 
     def _check_tablet_hints(self, keyspace: Keyspace, options: dict[str, Any]) -> None:
-        self._check_tablets_known(options)
+        if "tablets" in options and not self.cluster.release.has("system_schema.scylla_tables/tablets"):
+            raise SyntaxException("Unknown property 'tablets'")
         if "tablets" in options and keyspace.tablets is None:
             raise ConfigError("tablet options cannot be used when tablets are disabled for the keyspace")
 

@@ -30,8 +30,13 @@ class KeyspaceEditing(Editing):
                 return
             raise AlreadyExists(f'Cannot add existing keyspace "{name}"', name)
         self._check_tablets_known(statement.options)
-        options = keyspace_options(statement.options, None, self.racks())
-        tablets = tablets_option(statement.options, options["replication"], default=bool(self.tablets()))
+        options = keyspace_options(statement.options, None, self.cluster.racks(), self.cluster.release)
+        tablets = tablets_option(
+            statement.options,
+            options["replication"],
+            default=self.cluster.tablets_by_default,
+            release=self.cluster.release,
+        )
         self._check_rack_lists(options, tablets)
         self.schema.keyspaces[name] = Keyspace(name, options, tablets)
         changes.append(SchemaChange("CREATED", "KEYSPACE", name))
@@ -42,7 +47,7 @@ class KeyspaceEditing(Editing):
         if found is None:
             raise InvalidRequest(f"Unknown keyspace {statement.name}")
         self._check_tablets_known(statement.options)
-        options = keyspace_options(statement.options, found.options, self.racks())
+        options = keyspace_options(statement.options, found.options, self.cluster.racks(), self.cluster.release)
         self._check_rack_lists(options, found.tablets)
         if "replication" in statement.options and found.tablets is not None:
             check_tablets_replication(
@@ -50,7 +55,9 @@ class KeyspaceEditing(Editing):
             )
         # The number of tablets may change; vnodes and tablets cannot be turned into each other.
         if "tablets" in statement.options:
-            tablets = tablets_option(statement.options, options["replication"], default=False)
+            tablets = tablets_option(
+                statement.options, options["replication"], default=False, release=self.cluster.release
+            )
             if (tablets is None) != (found.tablets is None):
                 raise InvalidRequest("Cannot alter replication strategy vnode/tablets flavor")
             found.tablets = tablets

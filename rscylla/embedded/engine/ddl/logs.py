@@ -10,6 +10,7 @@ import attrs
 from ...cdclog.log import log_columns, log_options
 from ...cql import ast
 from ...errors import InvalidRequest
+from ...result import SchemaChange
 from ...schema.properties import DEFAULTS
 from ...schema.tables import LOG_SUFFIX, Column, Keyspace, TableSchema
 from ...types import ListType, MapType, SetType, has_grown_from
@@ -29,6 +30,11 @@ class LogEditing(Editing):
     def _log_of(self, keyspace: Keyspace, base: TableSchema) -> TableSchema:
         """Return the log of ``base`` as it has to be now: a new one, or the present one with the base's columns."""
         name = base.name + LOG_SUFFIX
+        if keyspace.tablets is not None and not self.cluster.release.has("CDC with tablets"):
+            raise InvalidRequest(
+                f"Cannot create CDC log for a table {base.keyspace}.{base.name}, because keyspace uses tablets."
+                " See issue #16317."
+            )
         columns = log_columns(base)
         known = keyspace.tables.get(name)
         if known is None:
@@ -49,13 +55,25 @@ class LogEditing(Editing):
             )
         names = {column.name for column in columns}
         lost = dict(known.dropped)
+        ahead_us = _LOG_DROP_DELAY_US if self.cluster.release.has("log columns are dropped ahead") else 0
         for column in known.columns:
             if column.name not in names:
-                lost[column.name] = (column.type, self.now_us() + _LOG_DROP_DELAY_US)
+                lost[column.name] = (column.type, self.now_us() + ahead_us)
         for column in columns:
             if column.name not in known.by_name:
                 self._check_dropped(known, column)
         return attrs.evolve(known, version=uuid.uuid4(), columns=columns, dropped=lost, cdc_base=base.name)
+
+    def _remove_log(self, keyspace: Keyspace, name: str, changes: list[SchemaChange]) -> None:
+        """Drop the log of a table, if it has one. A table of the user's own that has such a name stays."""
+        log = keyspace.tables.get(name + LOG_SUFFIX)
+        if log is not None and log.is_cdc_log and log.cdc_base == name:
+            self._remove(keyspace, log, changes)
+
+    def _remove(self, keyspace: Keyspace, table: TableSchema, changes: list[SchemaChange]) -> None:
+        del keyspace.tables[table.name]
+        self.stores.table_dropped(table)
+        changes.append(SchemaChange("DROPPED", "TABLE", keyspace.name, table.name))
 
     def _check_dropped(self, table: TableSchema, column: Column) -> None:
         """Refuse a column whose name was dropped at a time to come, or stood for a collection of another type."""

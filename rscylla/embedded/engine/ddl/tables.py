@@ -11,7 +11,7 @@ from ...cql import ast
 from ...errors import AlreadyExists, ConfigError, InvalidRequest, Unauthorized
 from ...result import SchemaChange
 from ...schema.properties import DEFAULTS, table_options
-from ...schema.tables import LOG_SUFFIX, PAXOS_SUFFIX, CdcOptions, Column, Keyspace, TableSchema
+from ...schema.tables import PAXOS_SUFFIX, CdcOptions, Column, Keyspace, TableSchema
 from ...schema.udts import parts
 from ...storage.rowttl import created_ttl_column
 from ...types import BLOB, COUNTER, DURATION, TIMEUUID, CqlType, UdtType
@@ -50,6 +50,7 @@ class TableEditing(LogEditing):
             raise InvalidRequest("COMPACT STORAGE tables are not supported by the embedded server")
         columns = self._new_columns(keyspace, statement)
         cdc = cdc_options(statement.options["cdc"]) if "cdc" in statement.options else None
+        self._check_replicas(keyspace)
         self._check_counters(keyspace, name, columns, cdc)
         self._check_tablet_hints(keyspace, statement.options)
         table = TableSchema(
@@ -122,10 +123,26 @@ class TableEditing(LogEditing):
         rest = [Column(n, t, "static" if n in static else "regular") for n, t in types.items() if n not in keys]
         return (*columns, *sorted_rest(rest))
 
-    @staticmethod
-    def _check_counters(keyspace: Keyspace, name: str, columns: tuple[Column, ...], cdc: CdcOptions | None) -> None:
+    def _check_replicas(self, keyspace: Keyspace) -> None:
+        """Refuse a table whose tablets have fewer nodes than replicas. Source: ``network_topology_strategy.cc``."""
+        if keyspace.tablets is None:
+            return
+        for dc, factor in keyspace.options["replication"].items():
+            if dc != "class" and int(factor) > self.cluster.owners(dc):
+                raise ConfigError(
+                    f"Datacenter {dc} doesn't have enough token-owning nodes for replication_factor={factor}"
+                )
+
+    def _check_counters(
+        self, keyspace: Keyspace, name: str, columns: tuple[Column, ...], cdc: CdcOptions | None
+    ) -> None:
         if not any(column.type == COUNTER for column in columns):
             return
+        if keyspace.tablets is not None and not self.cluster.release.has("counters with tablets"):
+            raise InvalidRequest(
+                f"Cannot use the 'counter' type for table {keyspace.name}.{name}: Counters are not yet supported with"
+                " tablets"
+            )
         if cdc is not None and cdc.enabled:
             raise InvalidRequest(
                 f"Cannot create CDC log for table {keyspace.name}.{name}. Counter support not implemented"
@@ -146,17 +163,9 @@ class TableEditing(LogEditing):
             if base is not None and base.cdc is not None and base.cdc.enabled:
                 raise Unauthorized(f"Cannot DROP cdc log table {name}")
         self._remove(keyspace, table, changes)
-        # With CDC off as well, as in Scylla. A table of the user's own that has such a name stays.
-        log = keyspace.tables.get(name + LOG_SUFFIX)
-        if log is not None and log.is_cdc_log and log.cdc_base == name:
-            self._remove(keyspace, log, changes)
+        self._remove_log(keyspace, name, changes)  # with CDC off as well, as in Scylla
         if (rounds := keyspace.tables.get(name + PAXOS_SUFFIX)) is not None:
             self._remove(keyspace, rounds, changes)
-
-    def _remove(self, keyspace: Keyspace, table: TableSchema, changes: list[SchemaChange]) -> None:
-        del keyspace.tables[table.name]
-        self.stores.table_dropped(table)
-        changes.append(SchemaChange("DROPPED", "TABLE", keyspace.name, table.name))
 
 
 def _check_key_type(name: str, cql_type: CqlType, *, is_static: bool) -> None:

@@ -248,7 +248,7 @@ class Writer:
         if known is None or known[0].table is not table or known[0].log is not known[1].table:
             # It is there: ``ddl`` makes it with the option, and refuses to drop it before.
             log = self._stores[table.keyspace, table.name + LOG_SUFFIX]
-            known = self._log_writers[place] = (LogWriter(table, log.table), log)
+            known = self._log_writers[place] = (LogWriter(table, log.table, self._cluster.release), log)
         writer, log = known
         # The base's token: it chooses the stream.
         token, now_us = self._stores[place].token(mutation.key), request.now_us
