@@ -1,12 +1,15 @@
 """A custom cursor store: cursors in a SQLite file, for services on one machine. It uses public names only.
 
 Implements ``rscylla.abc.CursorStore`` and ``CursorAdmin``, and passes ``rscylla.testing.contracts``. As a program it
-runs a consumer twice, which continues where it was.
+runs a consumer twice, which continues where it was. On the command line, with this folder as the working directory:
+
+    rscylla cursor list --store sqlite_store:open_store
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -115,6 +118,11 @@ class SqliteCursorStore:
 def check(consumer: str) -> None:
     if not consumer:
         raise rscylla.ConfigError("a consumer needs a name")
+
+
+def open_store() -> SqliteCursorStore:
+    """Return the store in the file that CURSORS_DB names: what ``rscylla --store`` calls."""
+    return SqliteCursorStore(os.environ.get("CURSORS_DB", "cursors.db"))
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import attrs
 import typer
@@ -12,12 +12,11 @@ from typer import Argument, Option
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, reslice_cursors
-from rscylla.abc import CursorAdmin, CursorStore
 
 from .group import refuse_member
 from .shared.connectors import ConnectorFile, open_cursors, open_session
 from .shared.names import parse_table, parse_time
-from .shared.options import Connection, JsonOutput, command
+from .shared.options import Connection, JsonOutput, OperableStore, StoreName, command, own_store
 from .shared.output import json_line, listing, moment, show
 from .shared.standard import write
 
@@ -34,10 +33,6 @@ Of = Annotated[
 ]
 
 
-class OperableStore(CursorStore, CursorAdmin, Protocol):
-    """A cursor store that operators can use."""
-
-
 @attrs.frozen
 class _Opened:
     """A store of cursors, and the keyspace of its table if it has one."""
@@ -49,9 +44,9 @@ class _Opened:
 
 @attrs.frozen
 class _Place:
-    """Where cursors are: in a table, or where a connector keeps them."""
+    """Where cursors are: in a table, in a store of the user's, or where a connector keeps them."""
 
-    store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
+    store: StoreName = None
     table: Annotated[str, Option(metavar="NAME", help="Name of the cursor table, as stored.")] = DEFAULT_TABLE
     connector: ConnectorFile = attrs.field(factory=ConnectorFile)
     connection: Connection = attrs.field(factory=Connection)
@@ -67,7 +62,14 @@ class _Place:
                     "connector"
                 )
             connected = self.connection.session() if properties is None else open_session(properties)
-            if properties is not None and properties.exactly_once:
+            own = own_store(self.store)
+            if own is not None:
+                stack.callback(own.close)
+                if properties is not None:
+                    raise rscylla.ConfigError("--properties and --store MODULE:FUNCTION exclude each other; give one")
+                session = None if of is None else stack.enter_context(connected)
+                yield _Opened(session, own)
+            elif properties is not None and properties.exactly_once:
                 if self.store is not None:
                     raise rscylla.ConfigError(
                         "in exactly-once mode, cursors are in Kafka; leave out --store, or leave out --properties "
@@ -89,7 +91,9 @@ class _Place:
                 yield _Opened(session, ScyllaCursorStore(session, keyspace, table), keyspace)
 
     def __str__(self) -> str:
-        return str(self.connector.properties) if self.store is None else f"{self.store}.{self.table}"
+        if self.store is None:
+            return str(self.connector.properties)
+        return self.store if ":" in self.store else f"{self.store}.{self.table}"
 
 
 @app.command("list")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -21,7 +18,7 @@ from rscylla.errors import KeyParked, MetadataError
 
 from .shared.failures import Exit
 from .shared.names import parse_table
-from .shared.options import Connection, JsonOutput, command
+from .shared.options import Connection, JsonOutput, command, load
 from .shared.output import json_line, listing, moment, show
 from .shared.standard import say, write
 
@@ -241,7 +238,7 @@ def _load(name: str) -> Handle:
     Raises:
         ConfigError: there is no such thing.
     """
-    found = _named(name)
+    found = load(name, option="--to", example="billing.events:on_order")
     while hasattr(found, "consume") and hasattr(getattr(found, "inner", None), "consume"):
         found = found.inner
     handle = getattr(found, "consume", found)
@@ -249,22 +246,6 @@ def _load(name: str) -> Handle:
         raise rscylla.ConfigError(f"--to {name}: it is neither a function nor a consumer")
     loaded: Handle = handle
     return loaded
-
-
-def _named(name: str) -> Any:
-    """Return the object that ``module:name`` names. The working directory is searched, too."""
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise rscylla.ConfigError(f"--to {name}: write it as MODULE:FUNCTION, such as billing.events:on_order")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)  # as python -m does
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise rscylla.ConfigError(f"--to {name}: {error}; check the name and the working directory") from error
-    return found
 
 
 def _source(session: rscylla.Session, of: str | None) -> rscylla.Stream | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Annotated
 
 import attrs
@@ -17,7 +18,7 @@ from rscylla.abc import CursorRecord
 from .group import findings
 from .shared.failures import Exit
 from .shared.names import parse_lag, parse_table
-from .shared.options import Connection, JsonOutput, Store, TableArgument, command
+from .shared.options import Connection, JsonOutput, Store, TableArgument, command, own_store
 from .shared.output import json_line
 from .shared.standard import write
 
@@ -47,12 +48,19 @@ def doctor(
     parsed = parse_table(name)
     if consumer is not None and store.store is None:
         raise rscylla.ConfigError("--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table")
+    own = own_store(store.store)
+    if own is not None and consumer is None:
+        own.close()
+        raise rscylla.ConfigError("--store MODULE:FUNCTION requires --consumer NAME, whose cursor is checked")
     span = None if lag is None else parse_lag(lag, command="doctor")
     with connection.session() as session:
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         groups: list[rscylla.doctor.Finding] = []
-        if store.store is not None:
+        if own is not None and consumer is not None:
+            with closing(own):
+                cursors = _cursors_of(consumer, own.list_cursors())
+        elif store.store is not None:
             records, failed = _saved(ScyllaCursorStore(session, store.store, store.store_table))
             if consumer is not None and not failed:
                 cursors, groups = _cursors_of(consumer, records), findings(session, store.store, consumer, records)
@@ -64,7 +72,7 @@ def doctor(
             consistency=consistency,
             writes=writes,
             cursors=cursors,
-            can_save=store.store is not None and not failed,
+            can_save=own is None and store.store is not None and not failed,
             failed=failed,
         )
     found = (*found, *groups)

@@ -176,7 +176,7 @@ def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
     """Return the saved cursor, or None if it cannot be read: that error must not hide the one that ended the copy."""
     try:
         return cursors.get_cursor(name)
-    except rscylla.RscyllaError:
+    except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
         return None
 
 

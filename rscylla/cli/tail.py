@@ -206,7 +206,7 @@ class _Tail:
             return
         try:
             cursor = self._cursors.get_cursor(self._who)
-        except rscylla.RscyllaError:
+        except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
             return  # the error that ended the run says more
         if not cursor or cursor == unless:
             return

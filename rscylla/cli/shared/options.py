@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, get_type_hints
 
 import attrs
 import typer
@@ -16,6 +17,7 @@ from typer import Argument, Option
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
+from rscylla.abc import CursorAdmin, CursorStore
 
 from .failures import reports_errors
 
@@ -26,9 +28,13 @@ __all__ = [
     "Lag",
     "Login",
     "OnExpired",
+    "OperableStore",
     "Store",
+    "StoreName",
     "TableArgument",
     "command",
+    "load",
+    "own_store",
 ]
 
 
@@ -196,13 +202,75 @@ def _first_line(file: Path) -> str:
 # ---------------------------------------------------------------- the cursor
 
 
+StoreName = Annotated[
+    str | None,
+    Option(
+        "--store",
+        metavar="KEYSPACE",
+        help="Keyspace of the cursor table, as stored; or MODULE:FUNCTION, which returns a store of your own.",
+    ),
+]
+
+
+class OperableStore(CursorStore, CursorAdmin, Protocol):
+    """A cursor store that operators can use."""
+
+
 @attrs.frozen
 class Store:
     """The options that say where a command that follows changes keeps its cursor."""
 
-    store: Annotated[str | None, Option(metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")] = None
+    store: StoreName = None
     store_table: CursorTableName = DEFAULT_TABLE
 
-    def opened(self, session: rscylla.Session, keyspace: str, *, create: bool) -> ScyllaCursorStore:
+    def opened(self, session: rscylla.Session, keyspace: str, *, create: bool) -> OperableStore:
         """Return the store; its table is in *keyspace* unless an option says otherwise."""
-        return ScyllaCursorStore(session, self.store or keyspace, self.store_table, create=create)
+        own = own_store(self.store)
+        return own or ScyllaCursorStore(session, self.store or keyspace, self.store_table, create=create)
+
+
+def own_store(name: str | None) -> OperableStore | None:
+    """Return the cursor store that the function ``module:function`` returns; None if *name* is a keyspace, or None.
+
+    Raises:
+        ConfigError: there is no such function, or it returns an object that is not an ``OperableStore``.
+    """
+    if name is None or ":" not in name:
+        return None
+    factory = load(name, option="--store", example="billing.stores:open_store")
+    if not callable(factory):
+        raise rscylla.ConfigError(f"--store {name} is not a function; name a function that returns a cursor store")
+    store: OperableStore = factory()
+    # Checked here, so that the command does not fail halfway.
+    lacking = [
+        method
+        for protocol in (CursorStore, CursorAdmin)
+        for method in vars(protocol)
+        if not method.startswith("_") and not callable(getattr(store, method, None))
+    ]
+    if lacking:
+        raise rscylla.ConfigError(
+            f"--store {name}: the returned object of type {type(store).__name__} lacks these methods of "
+            f"rscylla.abc.CursorStore and CursorAdmin: {', '.join(lacking)}"
+        )
+    return store
+
+
+def load(name: str, *, option: str, example: str) -> Any:
+    """Return the object that ``module:name`` names. The working directory is searched, too.
+
+    Raises:
+        ConfigError: there is no such object.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise rscylla.ConfigError(f"{option} {name}: write it as MODULE:FUNCTION, such as {example}")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # as python -m does
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise rscylla.ConfigError(f"{option} {name}: {error}; check the name and the working directory") from error
+    return found
