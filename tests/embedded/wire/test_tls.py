@@ -229,7 +229,6 @@ COMMANDS = [
     ["cursor", "set", "audit", "oldest", "--store", "shop"],
     ["cursor", "reset", "audit", "oldest", "--store", "shop", "--reason", "test"],
     ["cursor", "reslice", "audit", "--from", "1", "--to", "2", "--store", "shop"],
-    ["cursor", "leases", "--store", "shop"],
     ["deadletter", "list", "--store", "shop"],
     ["deadletter", "show", "audit", "id", "--store", "shop"],
     ["deadletter", "replay", "audit", "--all", "--to", "builtins:print", "--store", "shop"],
