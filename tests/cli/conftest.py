@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import queue
 import subprocess
@@ -48,8 +49,8 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line in this process."""
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run a command line in this process, whose logs are at the end as they were."""
     for name in ("RSCYLLA_USERNAME", "RSCYLLA_PASSWORD", "RSCYLLA_DEBUG", "RSCYLLA_FATE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -57,7 +58,10 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         result = CliRunner().invoke(app, list(arguments), env=environment)
         return Ran(result.exit_code, result.stdout.splitlines(), result.stderr.splitlines())
 
-    return command
+    levels = {name: logging.getLogger(name).level for name in ("rscylla", "cassandra")}
+    yield command
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 class Process:
