@@ -34,6 +34,18 @@ TEXTS = ("a", "A", "b", "d", "ab", "aB", "a.b", "-", "]", "&", "aa", "demo.shop.
         (r"[^\W\d]", "a A b d"),
         (r"\]|\&|\-", "- ] &"),
         (r"(?=a)\w(?!b)\w*|\d{2,}", "a aB aa 12"),
+        (r"[\w-.]+", "a A b d ab aB a.b - aa demo.shop.items DEMO.shop.items 12"),
+        (r"[\d-\.a]+", "a - aa 12"),
+        (r"[^\w-T:]", "] &"),
+        (r"[\d-a-c]+", "a b ab - aa 12"),
+        (r"[\\d-f]", "d"),
+        (r"\Qa.b\E|\Q-", "a.b -"),
+        (r"\Q1\E2|(a)\1?\Q.b", "12 a.b"),
+        (r"(a)\1\Q2\E|(?:a)\Qb\E?", "a ab"),
+        (r"(?s)a.b", "a.b a\tb"),
+        (r"x|(?i)a.?|b", "a A b ab aB aa"),
+        (r"a.?|(?i)a", "a A ab aB aa"),
+        (r"(?is)A.?", "a A ab aB aa"),
     ],
 )
 def test_what_matches(regex: str, matched: str) -> None:
@@ -49,8 +61,9 @@ def test_what_matches(regex: str, matched: str) -> None:
         (r"\pL+", r"\pL"),
         (r"[\p{Lower}]", r"[\p{Lower}]"),
         (r"a(?i)b", "(?i)"),
-        (r"(?i)a|(?i)b", "(?i)"),
-        (r"(?s).*", "(?s)"),
+        (r"(a|(?i)b)", "(?i)"),
+        (r"a|b(?i)c", "(?i)"),
+        (r"a(?s).*", "(?s)"),
         (r"(?x)a b", "(?x)"),
         (r"(?iu)a", "(?iu)"),
         (r"(?U:\w)", "(?U:"),
@@ -67,13 +80,16 @@ def test_what_matches(regex: str, matched: str) -> None:
         (r"\x{61}", r"\x"),
         (r"\cA", r"\c"),
         (r"\b{g}", r"\b"),
-        (r"\Qa.b\E", r"\Q"),
+        (r"a\Q\E", r"\Q"),
         (r"[\Qa\E]", r"[\Qa\E]"),
         (r"[a[b-d]]", "[a[b-d]"),
         (r"[a-d&&[^bc]]", "[a-d&&[^bc]"),
         (r"[a--b]", "[a--b]"),
         (r"[\b]", r"[\b]"),
         (r"[]a]", "[]"),
+        (r"[^].]", "[^]"),
+        (r"[^]^]", "[^]"),
+        (r"[\w--b]", r"[\w--b]"),
         (r"(a)\11", r"\1"),
         (r"\N{DIGIT ONE}", r"\N"),
         (r"\ud83d\ude00", r"\u"),
@@ -87,9 +103,19 @@ def test_what_is_not_known_is_named(regex: str, said: str) -> None:
         java_pattern(regex, "regex")
 
 
+def test_a_point_is_each_character_after_the_flag_s() -> None:
+    assert java_pattern("(?s)a.b|.", "x").fullmatch("a\nb")
+    assert java_pattern("a.b|(?s)a.c", "x").fullmatch("a\nc")
+    assert not java_pattern("a.b|(?s)a.c", "x").fullmatch("a\nb")
+
+
 @pytest.mark.parametrize(
     "regex",
     [
+        "(?i)a)b(c",
+        "(?i)a)",
+        "(?i)(a",
+        "(?i)*",
         "(",
         ")",
         "[",
