@@ -210,7 +210,7 @@ class _Projecting(Consumer):
             return
         work = self._work
         if work is None:  # called directly, such as by a replay of dead letters
-            if getattr(run, "begun", False):
+            if getattr(run, "client", None) is not None:  # a run that reads a stream
                 raise self._not_told("reset")
             work = LaneWork(self._projector, self.name, Slice(0, 1), lambda: True, run.stop)
             work.look(scans=False)
