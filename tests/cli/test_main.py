@@ -130,7 +130,7 @@ def options(command: Any, path: str = "rscylla") -> Iterator[tuple[str, str]]:
     for name, below in getattr(command, "commands", {}).items():
         yield from options(below, f"{path} {name}")
     for parameter in command.params:
-        for option in parameter.opts:
+        for option in (*parameter.opts, *parameter.secondary_opts):
             if option.startswith("--"):
                 yield path, option
 
