@@ -120,7 +120,7 @@ def _different_items(one: Mapping[Any, Any], other: Mapping[Any, Any], path: str
 
 
 Change = list[Any]
-"""``[path, value]``: where JSON has a value."""
+"""``[path, value]``: where JSON has a value; ``[path]``: where it has none."""
 
 
 class Hiding:
@@ -169,12 +169,15 @@ class Hiding:
 def patched(value: Any, by: Iterable[Change]) -> Any:
     """Return *value*, as JSON has it, with the changes *by*. It may be changed."""
     root = [value]
-    for path, new in by:
+    for path, *new in by:
         holder: Any = root
         steps = [0, *path]
         for step in steps[:-1]:
             holder = holder[step]
-        holder[steps[-1]] = new
+        if new:
+            holder[steps[-1]] = new[0]
+        else:
+            del holder[steps[-1]]
     return root[0]
 
 
