@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any, Final
 
 from ...errors import ConfigError
 from ..shredding import PersonalData
-from .converter import json_converter
+from .converter import json_converter, json_text
 from .fields import Field, resolved_types
 from .quiet import quietly
 from .shapes import Checked, Shapes
@@ -61,7 +62,7 @@ class Codec:
             text, raw = self._proven(name, kind, value)
             if isinstance(raw, dict) and SEALED in raw:
                 raise ConfigError(f"{name} has a key {SEALED}, which is reserved")
-            return _text(self._sealed(name, kind, value, raw)) if has_personal else text
+            return self._sealed(name, kind, value, text, raw) if has_personal else text
 
         has_personal = self.check(name, kind).has_personal
         return quietly(written, lambda: ConfigError(f"{name} has personal data that cannot be sealed; see the cause"))
@@ -89,12 +90,14 @@ class Codec:
         return text, raw
 
     def _written(self, kind: Any, value: object) -> str:
-        return _text(self._converter.unstructure(value, unstructure_as=kind))
+        return json_text(self._converter.unstructure(value, unstructure_as=kind))
 
-    def _sealed(self, name: str, kind: Any, value: object, raw: Any) -> Any:
-        """Return *raw*, which JSON has for *value*, with placeholders, and with what is in their place sealed."""
+    def _sealed(self, name: str, kind: Any, value: object, text: str, raw: Any) -> str:
+        """Return *text*, which is *raw* and *value*, with placeholders, and with what is in their place sealed."""
         hiding = Hiding(self._placeholder)
         clear = hiding(value, raw)
+        if json_text(patched(json.loads(json_text(clear)), chain(*hiding.found.values()))) != text:
+            raise ConfigError(f"{name} would not be the same once its personal data are put back")
         sealed: list[str] = []
         for who, found in hiding.found.items():
             if not who:
@@ -102,14 +105,14 @@ class Codec:
             assert self._personal is not None  # or the type would have been refused
             sealed += who, self._personal.seal(name, who, found)
         if not sealed:
-            return raw
+            return text
         # This is what is left of it one day.
         self._converter.structure(clear, kind)
         if not isinstance(clear, dict):
-            return {SEALED: sealed, VALUE: clear}
+            return json_text({SEALED: sealed, VALUE: clear})
         if VALUE in clear:
             raise ConfigError(f"{name} has a key {VALUE}, which is reserved")
-        return {**clear, SEALED: sealed}
+        return json_text({**clear, SEALED: sealed})
 
     def _placeholder(self, cls: type, field: Field) -> Any:
         """Return the placeholder of a personal field as JSON has it."""
@@ -154,9 +157,3 @@ class Codec:
 
 
 _UNKNOWN: Final = object()
-
-
-def _text(raw: Any) -> str:
-    text = json.dumps(raw, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text.encode()  # half surrogates are no text of a database
-    return text

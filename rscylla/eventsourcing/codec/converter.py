@@ -8,12 +8,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from cattrs import Converter
 from cattrs.preconf.json import make_converter
 
-__all__ = ["MAPPINGS", "json_converter", "key_text"]
+__all__ = ["MAPPINGS", "json_converter", "json_text", "key_text"]
 
 MAPPINGS = (dict, Mapping, MutableMapping, OrderedDict, Counter)
 """Types of mappings that come back as what they were."""
@@ -37,7 +37,22 @@ def json_converter() -> Converter:
         converter.register_structure_hook(moment, lambda value, kind: kind.fromisoformat(_text(value)))
     converter.register_unstructure_hook_factory(_has_keys, _keyed_unstructure)
     converter.register_structure_hook_factory(_has_keys, _keyed_structure)
+    # cattrs takes notes for arguments of some types.
+    converter.register_unstructure_hook_factory(
+        _has_notes, lambda kind: converter.get_unstructure_hook(kind.__origin__)
+    )
+    converter.register_structure_hook_factory(_has_notes, lambda kind: _without_notes(kind.__origin__, converter))
     return converter
+
+
+def json_text(raw: Any) -> str:
+    """Return the JSON text of *raw*. Raises ``ValueError`` for what neither JSON nor a text of a database has."""
+    text = _JSON.encode(raw)
+    text.encode()  # half surrogates are no text of a database
+    return text
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _exactly(kind: type) -> Callable[[Any, Any], Any]:
@@ -60,6 +75,15 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a {type(value).__name__} instead of a text")
     return value
+
+
+def _has_notes(kind: Any) -> bool:
+    return get_origin(kind) is Annotated
+
+
+def _without_notes(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    hook = converter.get_structure_hook(kind)
+    return lambda value, _: hook(value, kind)
 
 
 # ---------------------------------------------------------------- keys

@@ -27,10 +27,18 @@ class Field:
 
 @attrs.frozen
 class Fields:
-    """The fields of a class, and the name of the one that names the subject; "" if there is none."""
+    """The fields of a class, and the name of the one that names the subject; "" if there is none.
+
+    ``stored`` has the names of those that ``__init__`` takes; the others are made again.
+    """
 
     all: tuple[Field, ...]
     subject: str
+    stored: frozenset[str] = attrs.field(init=False)
+
+    @stored.default
+    def _(self) -> frozenset[str]:
+        return frozenset(field.name for field in self.all if field.init)
 
     @property
     def has_personal(self) -> bool:

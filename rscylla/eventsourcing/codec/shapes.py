@@ -6,13 +6,15 @@ apart, and what hides values from the sealing is refused by name.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import types
 import typing
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, MutableSequence, MutableSet, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, MutableSet, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 from pathlib import PurePath
@@ -20,17 +22,19 @@ from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, g
 from uuid import UUID
 
 import attrs
-from cattrs import Converter
+from cattrs import Converter, override
 
 from ...errors import ConfigError
-from .converter import MAPPINGS
+from .converter import MAPPINGS, json_text
 from .fields import Field, Fields, fields_of, is_mark, resolved_types
-from .values import LEAVES
+from .values import LEAVES, difference
 
 __all__ = ["Checked", "Shapes"]
 
 _ITERABLES = (list, tuple, set, frozenset, deque, Sequence, MutableSequence, AbstractSet, MutableSet)
 _TEXTS = (str, bytes, Decimal, UUID, datetime, date, PurePath)
+_NO_BASES = (*LEAVES, bytearray, complex, time, timedelta, dict, list, tuple, set, frozenset, deque)
+"""What a class with fields must not be as well: cattrs has the one or the other of it."""
 
 
 @attrs.frozen
@@ -97,17 +101,17 @@ class Shapes:
             return
         for part, where in self._parts(kind, origin, at):
             self._walk(part, where)
-        self._check_hooks(kind, at.where)
+        self._check_hooks(kind, origin, at.where)
 
     def _parts(self, kind: Any, origin: Any, at: _At) -> Iterator[tuple[Any, _At]]:
         """Yield the types in *kind*, and where they are."""
         if origin is Literal:
-            return
-        if origin in (Union, types.UnionType):
+            self._check_constants(kind, get_args(kind), at.where)
+        elif origin in (Union, types.UnionType):
             _check_union(kind, at.where)
             yield from ((member, at) for member in get_args(kind) if member is not types.NoneType)
         elif _is_class(origin, Enum):
-            _check_members(origin, at.where)
+            self._check_constants(origin, origin, at.where)
         elif isinstance(origin, type) and (fields := fields_of(origin)) is not None:
             yield from self._fields(kind, origin, fields, at)
         elif origin in MAPPINGS or origin is defaultdict:
@@ -123,6 +127,11 @@ class Shapes:
             raise _unreadable(kind, at.where)
 
     def _fields(self, kind: Any, origin: type, fields: Fields, at: _At) -> Iterator[tuple[Any, _At]]:
+        if issubclass(origin, _NO_BASES) or (attrs.has(origin) and dataclasses.is_dataclass(origin)):
+            raise ConfigError(
+                f"{at.where}: {origin.__name__} has fields, but is also something else, of which these are no part; "
+                "derive it from classes of attrs, or from dataclasses, alone"
+            )
         if fields.subject and at.sealed:
             raise ConfigError(f"{at.where} is personal, and holds data of other subjects; mark only what is in it")
         if fields.has_personal and not (at.owner or fields.subject):
@@ -139,16 +148,30 @@ class Shapes:
                 if not field.init:
                     raise ConfigError(f"{where} is personal, but __init__ does not take it, so it cannot be sealed")
                 self._placeholder(origin, field)
+            _plain(declared[field.name], where)  # also of those that __init__ does not take: cattrs may store them
             if field.init:
                 owner, sealed = at.owner or bool(fields.subject), at.sealed or field.is_personal
                 yield _filled(declared[field.name], known), _At(where, owner, sealed, field=True)
 
-    def _check_hooks(self, kind: Any, where: str) -> None:
+    def _check_hooks(self, kind: Any, origin: Any, where: str) -> None:
         try:
-            self._converter.get_unstructure_hook(kind)
-            self._converter.get_structure_hook(kind)
+            hooks = self._converter.get_unstructure_hook(kind), self._converter.get_structure_hook(kind)
         except Exception as e:
             raise _unreadable(kind, where) from e
+        has_fields = _is_class(origin) and not _is_class(origin, Enum) and fields_of(origin) is not None
+        # Functions that cattrs makes of fields say with which overrides; those of other kinds do not.
+        if any(getattr(hook, "overrides", None if has_fields else {}) != {} for hook in hooks):
+            raise ConfigError(f"{where}: cattrs does not write the fields of {_name(kind)} as they are; see its bases")
+
+    def _check_constants(self, kind: Any, values: Iterable[Any], where: str) -> None:
+        for value in values:
+            try:
+                raw = self._converter.unstructure(value, unstructure_as=kind)
+                found = difference(value, self._converter.structure(json.loads(json_text(raw)), kind))
+            except Exception as e:
+                raise _not_kept(value, where) from e
+            if found or (isinstance(value, Enum) and not isinstance(value.value, str | int | float)):
+                raise _not_kept(value, where)
 
     def _check_key(self, kind: Any, at: _At) -> None:
         kind = _plain(kind, at.where)
@@ -170,17 +193,15 @@ def _unreadable(kind: Any, where: str) -> ConfigError:
     )
 
 
-def _check_members(kind: type[Enum], where: str) -> None:
-    for member in kind:
-        if not isinstance(member.value, str | int | float):
-            raise ConfigError(
-                f"{where}: {kind.__name__}.{member.name} cannot be read again as it was written; give it a text or a "
-                "number as its value"
-            )
+def _not_kept(value: Any, where: str) -> ConfigError:
+    name = f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else ascii(value)
+    return ConfigError(
+        f"{where}: {name} cannot be read again as it was written; give it a text or a finite number as its value"
+    )
 
 
 def _is_class(kind: Any, *bases: type) -> bool:
-    return isinstance(kind, type) and issubclass(kind, bases)
+    return isinstance(kind, type) and issubclass(kind, bases or object)
 
 
 def _hints(kind: Any, where: str) -> dict[str, Any]:
@@ -204,6 +225,11 @@ def _plain(kind: Any, where: str) -> Any:
                 raise ConfigError(
                     f"{where} is marked in its annotation, where marks are not seen; assign personal() to it"
                 )
+            if any(isinstance(note, _OVERRIDE) for note in kind.__metadata__):
+                raise ConfigError(
+                    f"{where} has an override() of cattrs in its annotation, which changes what is stored; take it "
+                    "out, and give the field the name that is stored"
+                )
             kind = kind.__origin__
         elif isinstance(kind, NewType):
             kind = kind.__supertype__
@@ -215,6 +241,7 @@ def _plain(kind: Any, where: str) -> Any:
             return kind
 
 
+_OVERRIDE = type(override())
 _WRAPPERS = (typing.Required, typing.NotRequired, typing.Final)
 
 

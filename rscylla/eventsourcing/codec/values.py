@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from ...errors import ConfigError
 from .fields import Field, Fields, fields_of
 
 __all__ = ["LEAVES", "Hiding", "difference", "patched", "personal_leaves"]
@@ -126,7 +127,8 @@ Change = list[Any]
 class Hiding:
     """Takes the personal data out of what JSON has for values; the fields that are marked get their placeholders.
 
-    After a call, ``found`` has what was in their place, by subject; "" for one that is no text.
+    After a call, ``found`` has what was in their place, by subject; "" for one that is no text. A call raises
+    ``ConfigError`` if JSON has the value in another shape, where something personal may be anywhere.
 
     Args:
         placeholder: Returns the placeholder of a field of a class, as JSON has it.
@@ -138,23 +140,27 @@ class Hiding:
 
     def __call__(self, value: Any, raw: Any, owner: str = "", path: tuple[str | int, ...] = ()) -> Any:
         """Return *raw*, which is *value* as it is read again, without its personal data. They are those of *owner*."""
-        if isinstance(value, LEAVES):
-            return raw
-        fields = fields_of(type(value))
-        if fields is not None:
+        fields = None if isinstance(value, Enum) else fields_of(type(value))
+        if fields is not None and isinstance(raw, dict):
             return self._fields(fields, value, raw, owner, path)
-        if isinstance(value, Mapping):
+        if fields is None and isinstance(value, LEAVES) and not isinstance(raw, dict | list):
+            return raw
+        if fields is None and isinstance(value, Mapping) and isinstance(raw, dict) and _has_keys(value, raw):
             pairs = zip(value.values(), raw.items(), strict=True)
             return {key: self(inner, of, owner, (*path, key)) for inner, (key, of) in pairs}
-        return [self(inner, of, owner, (*path, n)) for n, (inner, of) in enumerate(zip(value, raw, strict=True))]
+        if fields is None and isinstance(value, (*_SETS, *_LISTS)) and isinstance(raw, list) and len(value) == len(raw):
+            return [self(inner, of, owner, (*path, n)) for n, (inner, of) in enumerate(zip(value, raw, strict=True))]
+        raise _otherwise(value)
 
     def _fields(self, fields: Fields, value: Any, raw: Any, owner: str, path: tuple[str | int, ...]) -> Any:
         if fields.subject:
             who = getattr(value, fields.subject)
             owner = who if isinstance(who, str) else ""
+        if raw.keys() != fields.stored:
+            raise _otherwise(value)
         clear = {}
         for field in fields.all:
-            if field.name not in raw:  # not taken by __init__, and made again
+            if field.name not in fields.stored:
                 continue
             at, of = (*path, field.name), raw[field.name]
             if not field.is_personal:
@@ -164,6 +170,16 @@ class Hiding:
             if json.dumps(of, sort_keys=True) != json.dumps(placeholder, sort_keys=True):
                 self.found.setdefault(owner, []).append([list(at), of])
         return clear
+
+
+def _has_keys(value: Mapping[Any, Any], raw: dict[str, Any]) -> bool:
+    """Return whether *raw* has the keys of *value*, in the same order; those that are no texts are not compared."""
+    pairs = zip(value, raw, strict=False)
+    return len(value) == len(raw) and all(key == text for key, text in pairs if type(key) is str)
+
+
+def _otherwise(value: object) -> ConfigError:
+    return ConfigError(f"JSON would have a {type(value).__name__} in another shape, so its data cannot be sealed")
 
 
 def patched(value: Any, by: Iterable[Change]) -> Any:

@@ -16,9 +16,10 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from itertools import count
 from types import new_class
-from typing import Any, NamedTuple, NewType, Optional, TypedDict
+from typing import Annotated, Any, NamedTuple, NewType, Optional, TypedDict
 
 import attrs
+from cattrs import override
 from hypothesis import strategies as st
 
 from rscylla.eventsourcing import personal, subject
@@ -76,10 +77,11 @@ def found_in(written: bytes, secrets: list[str]) -> list[str]:
 
 
 class _Maker:
-    """Draws types together with values of them."""
+    """Draws types together with values of them. *odd*: also such as cattrs writes in another way than other types."""
 
-    def __init__(self, draw: Callable[[Any], Any]) -> None:
+    def __init__(self, draw: Callable[[Any], Any], *, odd: bool = False) -> None:
         self.draw = draw
+        self.odd = odd
         self.secrets: list[str] = []
 
     def secret(self) -> str:
@@ -138,6 +140,8 @@ class _Maker:
         def inner(*, frozen: bool = frozen) -> tuple[Any, Any]:
             return self.node(depth - 1, secret=secret, owned=owned, frozen=frozen)
 
+        if self.odd and owned and self.draw(st.integers(0, 9)) == 0:
+            return self.both()
         if kind == "leaf":
             found = self.leaf(secret=secret)
             return (str, self.text(secret=secret)) if frozen and found[0] is Any else found
@@ -162,6 +166,7 @@ class _Maker:
             made = dict if kind == "dict" else OrderedDict
             return made[keys, of], made({key: value})
         (of, value), name = inner(), f"N{next(_numbers)}"
+        of = self.noted(of, value, ("a", "b"))
         if kind == "typed":
             return TypedDict(name, {"a": of, "b": int}), {"a": value, "b": 1}
         annotations = {"a": of, "b": int}
@@ -169,6 +174,25 @@ class _Maker:
             name, (NamedTuple,), {}, lambda space: space.update(__annotations__=annotations, __module__=__name__)
         )
         return named, named(value, 1)
+
+    def noted(self, of: Any, value: Any, names: tuple[str, ...]) -> Any:
+        """Return *of*, perhaps with a note; an odd one changes how a field, which may be one of *names*, is written."""
+        notes: list[Any] = ["a note"]
+        if self.odd:
+            name = self.draw(st.sampled_from((*names, "other")))
+            notes += [
+                override(rename=name),
+                override(rename=name, omit_if_default=True),
+                override(omit=True),
+                override(unstruct_hook=lambda value: [text_of(value)], struct_hook=lambda _, __: value),
+            ]
+        return self.draw(st.sampled_from((of, of, of, *(Annotated[of, note] for note in notes))))
+
+    def both(self) -> tuple[type, Any]:
+        """Return a class that has a field, and is a text or a container as well, and an object of it."""
+        bases = (self.draw(st.sampled_from((str, list, set))),)
+        made = attrs.make_class(f"C{next(_numbers)}", {"it": personal(type=str)}, bases=bases, frozen=True, slots=False)
+        return made, made(self.secret())
 
     def object(
         self, depth: int, *, secret: bool, owned: bool, frozen: bool = False, root: bool = False
@@ -187,7 +211,7 @@ class _Maker:
             if marked and of is not str:
                 of = Optional[of]  # noqa: UP045 - of any type
             field = attrs.field() if not marked else personal() if of is str else personal(placeholder=None)
-            fields[f"f{n}"] = of, field, value
+            fields[f"f{n}"] = self.noted(of, value, ("f0", "f1", "who")), field, value
         if self.draw(st.booleans()) and not root:
             made = dataclasses.make_dataclass(
                 name,
@@ -197,16 +221,22 @@ class _Maker:
         else:
             made = attrs.make_class(
                 name,
-                {f: attrs.field(type=of, metadata=field.metadata) for f, (of, field, _) in fields.items()},
+                {
+                    f: attrs.field(
+                        type=of, metadata=field.metadata, alias=self.draw(st.sampled_from((f, f"given_{f}")))
+                    )
+                    for f, (of, field, _) in fields.items()
+                },
                 frozen=True,
             )
-        return made, made(**{f: value for f, (_, _, value) in fields.items()})
+        aliases = [one.alias for one in attrs.fields(made)] if attrs.has(made) else list(fields)
+        return made, made(**{f: value for f, (_, _, value) in zip(aliases, fields.values(), strict=True)})
 
 
 @st.composite
-def drawn_events(draw: Callable[[Any], Any]) -> Drawn:
-    """Draw a class of events, and an object of it."""
-    maker = _Maker(draw)
+def drawn_events(draw: Callable[[Any], Any], *, odd: bool = False) -> Drawn:
+    """Draw a class of events, and an object of it. An *odd* one may be refused."""
+    maker = _Maker(draw, odd=odd)
     cls, event = maker.object(3, secret=False, owned=True, root=True)
     # What is not in the object, such as the value of an optional field that is None, was drawn for nothing.
     there = text_of(event)

@@ -74,6 +74,21 @@ class Sealing:
 @given(drawn_events())
 @pytest.mark.slow
 def test_no_secret_of_any_event_is_in_what_is_stored_or_in_what_is_read_once_all_are_forgotten(drawn: Drawn) -> None:
+    assert_sealed(drawn)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(drawn_events(odd=True))
+@pytest.mark.slow
+def test_an_event_that_is_written_in_a_way_of_its_own_is_sealed_too_or_its_class_is_refused(drawn: Drawn) -> None:
+    try:
+        Sealing().types(drawn.cls)
+    except ConfigError:
+        return
+    assert_sealed(drawn)
+
+
+def assert_sealed(drawn: Drawn) -> None:
     sealing = Sealing()
     stored = sealing.stored(drawn.event)
     assert not found_in(stored.data.encode(), drawn.secrets)

@@ -123,6 +123,23 @@ class Pair(enum.Enum):
     ONE = (1, 2)
 
 
+class Endless(enum.Enum):
+    END = float("inf")
+
+
+class Nameless(enum.Enum):
+    NAME = "\ud800"
+
+
+class Unknown(enum.Enum):
+    NONE = None
+
+
+@attrs.frozen(slots=False)
+class Bag(list[int]):
+    size: int
+
+
 Cents = NewType("Cents", int)
 
 
@@ -200,6 +217,12 @@ def test_a_value_of_its_declared_type_comes_back_as_it_was(kind: Any, value: Any
         datetime | date,
         Flags | int,
         Pair,
+        Endless,
+        Nameless,
+        Unknown,
+        Literal["a", b"b"],
+        Literal["\ud800"],
+        Bag,
         dict[str | None, str],
         dict[str | int, str],
         dict[tuple[int, int], str],
