@@ -191,6 +191,7 @@ class FakeLog:
         self.created_us = 0
         self.altered_us: int | None = 0
         self.dropped: list[tuple[str, str, str, int]] = []
+        self.history: list[tuple[int, str | None]] = []
         self.columns = columns_of(base)
         self.generations: dict[int, list[bytes]] = {}
         self.written: list[Written] = []
@@ -276,6 +277,8 @@ class FakeLog:
         return self._schema(cql, given)
 
     def _schema(self, cql: str, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if "FROM system.group0_history" in cql:
+            return [(uuid.UUID(bytes=log_time(us)), text) for us, text in reversed(self.history)]
         if "keyspace_name = 'system_schema'" in cql:
             return []  # none of the columns that only some versions have
         if "keyspace_name = 'system_distributed'" in cql:

@@ -19,6 +19,7 @@ from ...errors import (
     MetadataError,
     NoStreams,
     QueryFailed,
+    QueryTimeout,
     RscyllaError,
     SourceError,
     TableChanged,
@@ -171,30 +172,67 @@ def read_log_id(session: ReadSession, keyspace: str, table: str) -> tuple[uuid.U
     return log_id, now_ms * 1000, base[2] or 0
 
 
-def stayed_on(session: ReadSession, table: LoggedTable, since_us: int, altered_us: int) -> bool:
-    """Return whether the schema's history shows that CDC, on at both times, was on between them. Blocks on a query.
+def stayed_on(session: ReadSession, table: LoggedTable, seen_us: int, until_us: int, clock: Clock, stop: Stop) -> bool:
+    """Return whether the schema's history shows that CDC, on when the table was seen and on now, was on in between.
 
     The history has each change of schema and topology of about a week, by its write time, with the text of its
-    statement. Between the two times, there is none that names the table and CDC, as one that switches CDC off does.
+    statement. Between the two statements that made the table as it was seen and as it is, there is none that may have
+    switched CDC off. Blocks on a query, with retries while nodes fail or have not received the last statement yet.
     Source: Scylla ``cql3/query_processor.cc``, ``service/raft/raft_group0_client.cc``.
 
     Args:
-        altered_us: the write time of the table's row in the schema.
+        seen_us: the write time of the table's row when it was seen; ``table.altered_us`` is that of its row now.
+        until_us: when it was seen last. The node may have been behind the others, by up to ``SETTLING_US`` if what came
+            between the two times has left the history.
+
+    Raises:
+        Stopped: *stop* was set during a retry.
     """
     if table.keyspace.startswith("alternator_"):  # its tables are not altered by statements
         return False
-    cql = "SELECT state_id, description FROM system.group0_history WHERE key = 'history'"
+    altered_us = table.altered_us or 0
     try:
-        rows = session.rows(cql, doing="looking at the history of the schema")
-    except SourceError:  # there is none, or this user may not read it
+        told = retried(lambda: _read_history(session, altered_us), clock, stop)
+    except SourceError:  # there is none, this user may not read it, or no node answers
         return False
-    told = sorted((ticks_to_us(ticks_of(state_id.bytes)), text) for state_id, text in rows)
-    own = [at for at, (us, _) in enumerate(told) if us == altered_us]
-    if not own or told[0][0] > since_us:  # the alteration is not in it, or what came before is not
+    if [us for us, _ in told].count(altered_us) != 1 or told[0][0] > max(seen_us, until_us - SETTLING_US):
         return False
-    texts = [text or "" for us, text in told[: own[-1]] if us > since_us]
-    name = re.compile(r"(?<!\w)" + re.escape(table.name.replace('"', '""')) + r"(?!\w)", re.IGNORECASE)
-    return all(text and not ("cdc" in text.lower() and name.search(text)) for text in texts)
+    return not any(_may_switch_off(text, table) for us, text in told if seen_us < us < altered_us)
+
+
+def _read_history(session: ReadSession, until_us: int) -> list[tuple[int, str]]:
+    """Return the times and texts of the changes that a node knows, in order.
+
+    Raises:
+        QueryTimeout: the node does not know the one of *until_us* yet.
+        QueryFailed: there is no history, or the user may not read it.
+    """
+    cql = "SELECT state_id, description FROM system.group0_history WHERE key = 'history'"
+    rows = session.rows(cql, doing="looking at the history of the schema")
+    told = sorted((ticks_to_us(ticks_of(state_id.bytes)), text or "") for state_id, text in rows)
+    if told and told[-1][0] < until_us:
+        raise QueryTimeout("the history of the schema ends before the last statement: the node is behind; try again")
+    return told
+
+
+_STATEMENT = re.compile(r'CQL DDL statement: ".*\S.*"', re.DOTALL)
+
+_OF_TABLES = re.compile(r"\b(?:tables?|schema|statement)\b", re.IGNORECASE)
+
+
+def _may_switch_off(text: str, table: LoggedTable) -> bool:
+    """Return whether a change with this text in the history may switch CDC of *table* off.
+
+    A statement does that only if it names both. Who drops a keyspace or table drops its log, so that is another one
+    afterwards. Any other text is that of a change of topology, roles, and the like, unless it is about tables.
+    """
+    name = re.escape(table.name.replace('"', '""'))
+    # With nothing in between, what is before a dot is the keyspace.
+    of = re.compile(rf'(?:(?<!\w)(\w+)"?\."?)?(?<!\w){name}(?!\w)', re.IGNORECASE)
+    is_named = any(found[1] is None or found[1].lower() == table.keyspace.lower() for found in of.finditer(text))
+    if _STATEMENT.fullmatch(text):
+        return is_named and "cdc" in text.lower()
+    return is_named or not text.strip() or _OF_TABLES.search(text) is not None
 
 
 @contextmanager

@@ -190,22 +190,23 @@ class Source:
             state = "on again" if fresh.enabled else "off: new changes are not logged"
             log.warning("CDC of %s was switched %s", fresh.full_name, state)
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
-        self.table, seen = fresh, self.table.seen
-        self._learn(self.blanks.seeing(seen, fresh, before_us), seen)
+        found = self.blanks.seeing(self.table.seen, fresh, before_us)
+        self.blanks, self.table = self._known(found, fresh, self.table.seen), fresh
         return fresh
 
     def learn_blanks(self, cursor: EventID) -> None:
         """Learn from *cursor* in which time after it CDC may have been off."""
-        self._learn(self.blanks.since(cursor, self.table), "" if cursor.mark is None else cursor.mark.seen)
+        seen = "" if cursor.mark is None else cursor.mark.seen
+        self.blanks = self._known(self.blanks.since(cursor, self.table), self.table, seen)
 
-    def _learn(self, found: Blanks, seen: str) -> None:
-        """Keep *found*, but not a new span in which the table was altered otherwise; *seen*: what was seen before."""
-        if found != self.blanks and (last := found.spans[-1]).may_be_none:
-            # What was seen begins with the time of the alteration before.
-            since_us = max(last.start_us, int(seen.partition(".")[0], 16))
-            if stayed_on(self.session, self.table, since_us, last.end_us):
-                return
-        self.blanks = found
+    def _known(self, found: Blanks, table: LoggedTable, seen: str) -> Blanks:
+        """Return *found*, but without a new span in which CDC stayed on; *seen*: what was seen of *table* before."""
+        if found == self.blanks or not (last := found.spans[-1]).may_be_none:
+            return found
+        # What was seen begins with the time of the alteration before, 0 if it was as it had been created.
+        seen_us = int(seen.partition(".")[0], 16) or table.created_us
+        is_none = stayed_on(self.session, table, seen_us, last.start_us, self.clock, self._stop)
+        return self.blanks if is_none else found
 
     def confirm(self, until_us: int, *, with_rows: bool = False) -> None:
         """Check that the rows read up to *until_us* are of this log, and not of a new one with the same name.

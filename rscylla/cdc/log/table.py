@@ -140,8 +140,8 @@ class LoggedTable(Table):
     columns that the base table had; ``dropped_us``: when one was dropped last, 0 if never. ``renamed_us``: when a key
     column was last renamed, None if never; the keys of earlier log rows cannot be read. ``altered_us``: when the table
     was last altered, since when its options are unchanged; None if it was not altered since its log was created, or if
-    the cluster does not return it. ``written_us``: when it was created or last altered. ``digest``: of
-    all that the schema shows of the table but ``enabled``.
+    the cluster does not return it. ``created_us``: when its log was created, by the write time of that, 0 if not known.
+    ``written_us``: when it was created or last altered. ``digest``: of all that the schema shows but ``enabled``.
     """
 
     log_id: uuid.UUID
@@ -154,6 +154,7 @@ class LoggedTable(Table):
     dropped_us: int = 0
     renamed_us: int | None = None
     altered_us: int | None = None
+    created_us: int = 0
     written_us: int = 0
     digest: str = ""
     beside: str = attrs.field(default="", repr=False)
@@ -292,7 +293,7 @@ def read_table(session: ReadSession, keyspace: str, table: str, *, known: Logged
         (keyspace, table + LOG_SUFFIX),
         doing=doing,
     )
-    written_us = found[table][2]
+    written_us, created_us = found[table][2], created[0][0] if created else None
     is_same = known is not None and known.log_id == log_row[0] and known.written_us == written_us
     beside = known.beside if known is not None and is_same else _read_beside(session, keyspace, table, doing)
     cdc = {name: text for name, text in options.items() if name != "enabled"}
@@ -312,7 +313,8 @@ def read_table(session: ReadSession, keyspace: str, table: str, *, known: Logged
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
         dropped_us=max((dropped_us(stored) for of, _, _, stored in dropped if of == table), default=0),
         renamed_us=_renamed_us({column: dropped_us(stored) for of, column, _, stored in dropped if of != table}),
-        altered_us=None if created and created[0][0] == written_us else written_us,
+        altered_us=None if created and created_us == written_us else written_us,
+        created_us=created_us or 0,
         written_us=written_us or 0,
         digest=_digest(told),
         beside=beside,
@@ -392,11 +394,8 @@ def _read_columns(session: ReadSession, keyspace: str, table: str, doing: str) -
 
 def read_types(session: ReadSession, keyspace: str, *, doing: str) -> Mapping[str, Fields]:
     """Return the user-defined types of a keyspace by name. Blocks."""
-    rows = session.rows(
-        "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s",
-        (keyspace,),
-        doing=doing,
-    )
+    cql = "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s"
+    rows = session.rows(cql, (keyspace,), doing=doing)
     return {name: list(zip(fields or (), types or (), strict=True)) for name, fields, types in rows}
 
 

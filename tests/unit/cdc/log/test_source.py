@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
-from cassandra import OperationTimedOut, Unauthorized
+from cassandra import InvalidRequest, OperationTimedOut, Unauthorized
 from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
 from rscylla.cdc.log.lifetimes import EARLY_US
@@ -17,7 +17,7 @@ from rscylla.cdc.log.walk import Gap, Width
 from rscylla.cdc.read.follow import Follower
 from rscylla.cdc.stream import Stream
 from rscylla.clock import Stop
-from rscylla.errors import CursorExpired, NoStreams, QueryFailed, QueryTimeout, TableChanged, TableNotFound
+from rscylla.errors import CursorExpired, NoStreams, QueryFailed, QueryTimeout, Stopped, TableChanged, TableNotFound
 from rscylla.event import EventID, cursor_key
 from rscylla.options import StreamLag, resolve
 
@@ -325,3 +325,147 @@ def test_a_refused_query_stays_the_error_if_the_schema_cannot_be_read_either() -
     with pytest.raises(TableNotFound) as told, naming_dropped_log(gone):
         raise QueryFailed("refused")
     assert isinstance(told.value.__cause__, QueryFailed)
+
+
+# ---------------------------------------------------------------- the history of the schema
+
+ALTERED = NOW_US - HOUR
+"""When the table was altered, as the reader has seen it."""
+AT_REST = (NOW_US - DAY, "bootstrap: accept a node")
+COMMENTED = "ALTER TABLE ks.t WITH comment = ''"
+
+
+def said(cql: str) -> str:
+    return f'CQL DDL statement: "{cql}"'
+
+
+@pytest.fixture
+def told(old: FakeLog) -> FakeLog:
+    """A log of a table that was altered an hour ago; the history of the schema goes back a day."""
+    old.altered_us = ALTERED
+    old.history = [AT_REST, (ALTERED, said("ALTER TABLE ks.t WITH cdc = {'enabled': true}"))]
+    return old
+
+
+def alter(log: FakeLog, *between: str | None, last: str = COMMENTED, at_us: int = NOW_US) -> None:
+    """Let the table be altered at *at_us*; *between*: the entries right before it, a second apart."""
+    for i, text in enumerate(between):
+        log.history.append((at_us - (len(between) - i) * SECOND, text))
+    log.history.append((at_us, said(last)))
+    log.altered_us = at_us
+
+
+def blanks_of(log: FakeLog, source: Source) -> list[tuple[int, int]]:
+    source.reread_table()
+    return [(blank.start_us, blank.end_us) for blank in source.blanks.spans]
+
+
+@pytest.mark.parametrize("behind_s", [3, 3000])
+@pytest.mark.parametrize("has_forgotten", [False, True])
+def test_what_a_node_that_was_behind_did_not_know_is_a_gap(told: FakeLog, behind_s: int, has_forgotten: bool) -> None:
+    if has_forgotten:
+        del told.history[1]
+        told.altered_us = AT_REST[0] - DAY
+    source = source_of(told)
+    off_us = told.clock.now_us()
+    told.clock.advance(behind_s)
+    source.refresh_generations()
+    source.reread_table()  # the node has not learnt of the statement
+    told.clock.advance(7)
+    told.history.append((off_us, said("ALTER TABLE ks.t WITH cdc = {'enabled': false}")))
+    alter(told, last="ALTER TABLE ks.t WITH cdc = {'enabled': true}", at_us=told.clock.now_us())
+    assert blanks_of(told, source) == [(off_us + behind_s * SECOND, told.clock.now_us())]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        None,
+        said(""),
+        said(" "),
+        "CQL DDL statement: DROP TYPE ks.u",
+        "restore the schema",
+        "update table 5e0e1d60-c6b1-11f0-8000-000000000000",
+        "alter ks.t",
+        said("ALTER TABLE ks.t WITH cdc = {'enabled': false}"),
+        said('ALTER TABLE "ks"."t" WITH "cdc" = {\'enabled\': false}'),
+        said("ALTER TABLE KS/**/.T WITH CDC = {'enabled': false}"),
+        said("USE other; ALTER TABLE t WITH cdc = {'enabled': false}"),
+        said("ALTER TABLE -- other.t\n t WITH cdc = {'enabled': false}"),
+        said("ALTER TABLE -- other.\n t WITH cdc = {'enabled': false}"),
+    ],
+)
+def test_an_entry_that_may_have_switched_cdc_off_is_a_gap(told: FakeLog, text: str | None) -> None:
+    source = source_of(told)
+    alter(told, text)
+    assert len(blanks_of(told, source)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        said("ALTER TABLE ks.t WITH comment = 'x'"),
+        said("ALTER TABLE ks.t_2 WITH cdc = {'enabled': false}"),
+        said("ALTER TABLE other.t WITH cdc = {'enabled': false}"),
+        said('ALTER TABLE "other"."t" WITH cdc = {\'enabled\': false}'),
+        said("CREATE MATERIALIZED VIEW ks.v AS SELECT id FROM ks.t WHERE id IS NOT NULL PRIMARY KEY (id)"),
+        said("DROP KEYSPACE other"),
+        "insert CDC generation data (UUID: 5e0e1d60-c6b1-11f0-8000-000000000000)",
+        "tablet migration",
+    ],
+)
+def test_an_entry_that_cannot_have_switched_cdc_off_is_no_gap(told: FakeLog, text: str) -> None:
+    source = source_of(told)
+    alter(told, text)
+    assert blanks_of(told, source) == []
+
+
+def test_the_statement_that_created_the_log_is_no_gap(old: FakeLog) -> None:
+    old.created_us = old.altered_us = NOW_US - 5 * SECOND
+    old.history = [(old.created_us, said("CREATE TABLE ks.t (pk int PRIMARY KEY) WITH cdc = {'enabled': true}"))]
+    source = source_of(old)
+    alter(old)
+    assert blanks_of(old, source) == []
+
+
+@pytest.mark.parametrize("by", ["a node that is behind", "a time-out"])
+@pytest.mark.parametrize("passes", [True, False])
+def test_the_history_is_asked_for_again_while_a_node_does_not_have_it(told: FakeLog, by: str, passes: bool) -> None:
+    source = source_of(told)
+    alter(told)
+    last = told.history.pop()
+
+    def waited(_: float) -> None:
+        if passes and len(told.clock.waits) == 2:
+            told.history.append(last)
+            told.on_rows = lambda _: None
+
+    told.clock.on_wait = waited
+    if by == "a time-out":
+        told.on_rows = lambda cql: OperationTimedOut() if "group0_history" in cql else None
+    assert len(blanks_of(told, source)) == (0 if passes else 1)
+    assert len(told.clock.waits) >= 2
+    assert sum(told.clock.waits) < 10
+
+
+@pytest.mark.parametrize("error", [Unauthorized("no SELECT"), InvalidRequest("unconfigured table group0_history")])
+def test_a_history_that_may_not_be_read_is_not_asked_for_again(told: FakeLog, error: Exception) -> None:
+    source = source_of(told)
+    alter(told)
+    told.on_rows = lambda cql: error if "group0_history" in cql else None
+    assert len(blanks_of(told, source)) == 1
+    assert told.clock.waits == []
+
+
+def test_a_reader_that_is_stopped_while_it_waits_for_the_history_has_not_seen_the_table(told: FakeLog) -> None:
+    stop = Stop()
+    source = source_of(told).until(stop)
+    known = source.table
+    alter(told)
+    told.history.pop()
+    told.clock.on_wait = lambda _: stop.set()
+    with pytest.raises(Stopped):
+        source.reread_table()
+    assert source.table is known
