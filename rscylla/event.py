@@ -86,7 +86,7 @@ class LogMark:
             len(log) != 16
             or not isinstance(is_start, bool)
             or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0))
-            or not (isinstance(seen, str) and _SEEN.fullmatch(seen))
+            or not (isinstance(seen, str) and SEEN.fullmatch(seen))
         ):
             raise ValueError("log, start, ttl and seen of a point are 32 hex digits, true, seconds, and a digest")
         return cls(log, is_start, ttl_s, seen)
@@ -98,7 +98,8 @@ class LogMark:
         return f',"log":"{self.log.hex()}"{start}{ttl}' + (f',"seen":"{self.seen}"' if self.seen else "")
 
 
-_SEEN = re.compile(r"[\w.]*", re.ASCII)
+SEEN = re.compile(r"(?:(?:off\.)?[0-9a-f]{1,16}\.[0-9a-f]*)?")
+"""What ``LogMark.seen`` may be."""
 
 
 @attrs.frozen(order=False)

@@ -435,6 +435,7 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
         {**end, "ttl": True},
         {**end, "assumed": -1},
         {**end, "assumed": "60"},
+        {**end, "seen": "zz.1"},
         {**end, "since": "1"},
         {**end, "since": True},
         {name: value for name, value in end.items() if name != "gen"},

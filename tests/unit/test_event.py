@@ -199,6 +199,10 @@ def test_a_point_names_its_log_which_has_no_part_in_the_order(fields: dict[str, 
         point(log=LOG, ttl="60"),
         point(log=LOG, ttl=float("inf")),
         point(log=LOG, ttl=float("nan")),
+        *(
+            point(log=LOG, seen=seen)
+            for seen in (1, "zz.1", "off.", ".1", "1", "1.2.3", "on.1.2", "off.off.1.2", "-1.2")
+        ),
     ],
 )
 def test_text_that_is_not_a_cursor_is_refused_without_showing_it(text: str) -> None:

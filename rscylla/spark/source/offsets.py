@@ -26,7 +26,7 @@ from typing import Any, Self
 import attrs
 
 from ...errors import ConfigError
-from ...event import EventID, LogMark
+from ...event import SEEN, EventID, LogMark
 
 __all__ = ["VERSION", "Offset"]
 
@@ -92,7 +92,8 @@ class Offset:
         # Not isinstance: a bool is an int, too.
         if any(type(found[field]) is not type_ for field, type_ in _JSON.values() if field in found):
             raise ConfigError(_NOT_ONE)
-        if any(found.get(ttl_s, 0) < 0 for ttl_s in ("ttl_s", "assumed_ttl_s")):
+        is_of_time = all(found.get(ttl_s, 0) >= 0 for ttl_s in ("ttl_s", "assumed_ttl_s"))
+        if not is_of_time or not SEEN.fullmatch(found.get("seen", "")):
             raise ConfigError(_NOT_ONE)
         try:
             found["after"] = bytes.fromhex(found.get("after", ""))
