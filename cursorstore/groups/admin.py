@@ -28,7 +28,7 @@ _LEAST_OF_TOKEN = 8
 
 
 def find_group(table: ScyllaGroupTable, name: str) -> GroupView | None:
-    """Return the group *name* of *table*, a ``ScyllaGroupTable`` or a ``MemoryGroupTable``; None if there is none.
+    """Return the group *name* of *table*; None if there is none.
 
     Raises:
         ConfigError: *name* cannot be the name of a group.

@@ -79,6 +79,8 @@ def _unpacked(told: bytes | None) -> tuple[frozenset[str] | None, bool]:
     try:
         if told is not None:
             names, slices_stay = json.loads(zlib.decompress(told))
+            if not isinstance(names, list):
+                raise TypeError(names)
             return frozenset(names), slices_stay is True
     except (zlib.error, ValueError, TypeError):
         pass

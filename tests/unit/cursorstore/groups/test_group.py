@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from random import Random
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from memorygroups import MemoryGroupTable, MemoryMembership
 
 from cursorstore import drain_member, reslice_group
-from cursorstore.groups.rows import Move, Standing
+from cursorstore.groups.rows import Move, Standing, member_of, packed
 from rscylla.abc import NOBODY, GroupView
 from rscylla.clock import Stop
 from rscylla.errors import ConnectionFailed, LeaseLost, QueryTimeout, SourceError, Stopped
@@ -676,3 +678,13 @@ def test_in_any_order_of_events_each_slice_has_one_holder_and_none_is_lost(seed:
         groups.do(any_action(dice))
         groups.check()
     groups.end()
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["ab", "cd"], ["a", "b", "c"], [["a"]], {"a": 1, "b": 2}, "ab", 1, None])
+def test_what_a_member_of_another_release_tells_in_another_way_is_not_known(names: object) -> None:
+    def member(reads: bytes | None) -> tuple[frozenset[str] | None, bool]:
+        found = member_of("token", "owner", "", 30, 1, drains=False, reads=reads)
+        return found.reads, found.slices_stay
+
+    assert member(zlib.compress(json.dumps(names).encode())) == (None, False)
+    assert member(packed(["b", "a"], slices_stay=True)) == (frozenset({"a", "b"}), True)
