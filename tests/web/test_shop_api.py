@@ -255,12 +255,12 @@ def test_a_database_that_does_not_answer_is_no_fault_of_the_client(
 # ---------------------------------------------------------------- readers
 
 
-def test_an_order_that_is_not_paid_in_time_is_cancelled_by_a_timer() -> None:
-    with running_shop(pay_within=timedelta(seconds=1)) as shop:
+def test_an_order_that_is_not_paid_in_time_is_cancelled_by_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_shop(pay_within=timedelta(hours=1)) as shop:
         shop.do("POST", "/api/customers", ANNA)
-        late, paid = placed(shop, "confirm"), placed(shop)
-        shop.do("POST", f"/api/orders/{paid}/confirm")
-        shop.do("POST", f"/api/orders/{paid}/pay", {"amount": 1800, "reference": "p"})
+        paid = placed(shop, "confirm", "pay")
+        monkeypatch.setattr(shop.shop, "payment_due_at", lambda: datetime.now(UTC) + timedelta(seconds=1))
+        late = placed(shop, "confirm")
         shown = shop.until(
             lambda: next(iter(shop.get("/api/orders?status=cancelled")), None), "an order that is cancelled"
         )
