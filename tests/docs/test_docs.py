@@ -89,6 +89,15 @@ def test_the_readme_has_an_example_that_shows_its_output() -> None:
     assert [b for b in blocks() if b[0].startswith("README") and b[2]]
 
 
+def test_what_users_copy_makes_keyspaces_that_every_release_takes() -> None:
+    """ScyllaDB refuses ``SimpleStrategy`` from 2026.2 on, which one page shows."""
+    places = ("docs", "examples", "benchmarks", "rscylla/cli", "rscylla/testing")
+    files = [ROOT / "README.md", *(file for place in places for file in (ROOT / place).rglob("*.*"))]
+    texts = [file for file in files if file.suffix in (".md", ".py", ".sh", ".cql", ".go", ".rs", ".java", ".ipynb")]
+    found = {str(file.relative_to(ROOT)) for file in texts if "SimpleStrategy" in file.read_text(encoding="utf-8")}
+    assert found == {"docs/embedded.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
