@@ -132,6 +132,21 @@ def test_tail_continues_where_the_store_says(run: Run, shop: Shop) -> None:
     assert [line["metadata"]["key"]["id"] for line in again.objects] == [3]
 
 
+def test_an_empty_store_that_has_a_length_is_the_store(run: Run, monkeypatch: pytest.MonkeyPatch, shop: Shop) -> None:
+    class Sized(MemoryCursorStore):
+        def __len__(self) -> int:
+            return len(self.list_cursors())
+
+    store = Sized()
+    name = of_module(monkeypatch, lambda: store)
+    shop.insert(1)
+    ran = run(
+        *("tail", shop.orders, "--lag", "0", "--host", shop.host, "--json", "--from", "oldest", "--limit", "1"),
+        *("--consumer", "audit", "--store", name),
+    )
+    assert (ran.code, len(store)) == (0, 1), ran.err
+
+
 def test_replicate_continues_where_the_store_says(run: Run, shop: Shop, cursor: Run) -> None:
     replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
     shop.cql(f"CREATE KEYSPACE {shop.keyspace}_own WITH replication = {replication}")

@@ -226,7 +226,10 @@ class Store:
     def opened(self, session: rscylla.Session, keyspace: str, *, create: bool) -> OperableStore:
         """Return the store; its table is in *keyspace* unless an option says otherwise."""
         own = own_store(self.store)
-        return own or ScyllaCursorStore(session, self.store or keyspace, self.store_table, create=create)
+        # Not by its truth: an empty store of the user's own may have a length.
+        if own is not None:
+            return own
+        return ScyllaCursorStore(session, self.store or keyspace, self.store_table, create=create)
 
 
 def own_store(name: str | None) -> OperableStore | None:
