@@ -127,7 +127,9 @@ def reslice(
     ] = None,
     abort: Annotated[bool, Option("--abort", help="End a change that a command left unfinished.")] = False,
     reason: Annotated[str, Option(metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
-    timeout: Annotated[float, Option(min=0, metavar="SECONDS", help="How long to wait for the members.")] = 300.0,
+    timeout: Annotated[
+        float, Option(min=0, max=10**9, metavar="SECONDS", help="How long to wait for the members.")
+    ] = 300.0,
     cursor_table: CursorTable = DEFAULT_TABLE,
     *,
     place: _Place,
