@@ -70,6 +70,7 @@ DIFFERENCES: Final = tuple(
         ("counters with tablets", "2026.1", "9208b2f317"),
         # The log.
         ("preimages mark null columns", "5.4", "since 4.6: b1650114eb"),
+        ("preimage neither on nor off", "5.4", "since 5.0: 033a75ff96"),
         ("ALTER names enabled", "5.4", "since 5.0: 5a8741a1ca"),
         ("a log outlives enabled: false", "5.4", "since 5.1: adda43edc7"),
         ("writes into the generation before", "6.0", "330a37b5c9"),

@@ -217,6 +217,20 @@ def test_the_property_consistency_is_unknown_before_2026_1(version: Version) -> 
     assert str(refused) == "Unknown property 'consistency'"
 
 
+@pytest.mark.parametrize("version", releases(first="2026.1"))
+@pytest.mark.parametrize("consistency", ["eventual", "local", "global"])
+@pytest.mark.parametrize("statement", ["CREATE KEYSPACE k", "ALTER KEYSPACE ks"])
+def test_the_property_consistency_needs_an_experimental_flag(
+    version: Version, consistency: str, statement: str
+) -> None:
+    """data_dictionary.cc:246-258."""
+    refused = Box(version).refused(f"{statement} WITH replication = {NETWORK} AND consistency = '{consistency}'")
+    assert (type(refused), str(refused)) == (
+        ConfigError,
+        "The strongly_consistent_tables feature must be enabled to use a consistency option",
+    )
+
+
 @pytest.mark.parametrize("version", releases(first="6.0"))
 def test_more_replicas_than_nodes_refuse_a_table_with_tablets(version: Version) -> None:
     """At CREATE TABLE, not at CREATE KEYSPACE: network_topology_strategy.cc:255."""
@@ -372,6 +386,26 @@ def test_an_alter_of_the_options_names_enabled_from_5_0_on(version: Version, mus
         assert str(box.refused(alter)) == 'Altering CDC options requires specifying "enabled" flag'
     else:
         box.run(alter)
+
+
+@pytest.mark.parametrize(("version", "refuses"), since("5.4"))
+@pytest.mark.parametrize(("written", "logged"), [("on", 1), ("OFF", 0)])
+def test_preimage_is_neither_on_nor_off_from_5_0_on(version: Version, refuses: bool, written: str, logged: int) -> None:
+    """033a75ff96."""
+    box, options = Box(version), f"cdc = {{'enabled': true, 'preimage': '{written}'}}"
+    box.run("CREATE TABLE ks.a (pk int PRIMARY KEY)")
+    for statement in (
+        f"CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH {options}",
+        f"ALTER TABLE ks.a WITH {options}",
+    ):
+        if refuses:
+            assert str(box.refused(statement)) == f'Invalid value for CDC option "preimage": {written.lower()}'
+        else:
+            box.run(statement)
+    if not refuses:
+        box.run("INSERT INTO ks.t (pk, v) VALUES (1, 1)")
+        box.run("INSERT INTO ks.t (pk, v) VALUES (1, 2)")
+        assert [row["cdc$operation"] for row in box.log()].count(0) == logged
 
 
 @pytest.mark.parametrize(("version", "marks"), since("5.4"))

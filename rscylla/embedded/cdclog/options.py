@@ -14,13 +14,14 @@ from ..versions import NEWEST, Release
 __all__ = ["altered_cdc_options", "cdc_options", "extension_bytes", "option_map"]
 
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+_SWITCH: Final = {"on": "true", "off": "false"}
 _INTERNAL: Final = ("enable_requested", "tablet_merge_blocked")  # Alternator's: checked, and without effect here
 _INT_PREFIX: Final = re.compile(r"\s*([+-]?[0-9]+)")
 _MAX_INT32: Final = (1 << 31) - 1
 _UINT32: Final = struct.Struct("<I")
 
 
-def cdc_options(given: Any) -> CdcOptions:
+def cdc_options(given: Any, release: Release = NEWEST) -> CdcOptions:
     """Return the options of ``WITH cdc = {...}``: what is not named takes its default.
 
     ``given`` is the map as parsed, text to text. Keys and values count in any case.
@@ -42,6 +43,8 @@ def cdc_options(given: Any) -> CdcOptions:
         if key == "enabled":
             enabled = _boolean(key, value)
         elif key == "preimage":
+            if not release.has("preimage neither on nor off"):
+                value = _SWITCH.get(value, value)
             preimage = "full" if value == "full" else "true" if _boolean(key, value) else "false"
         elif key == "postimage":
             postimage = _boolean(key, value)
@@ -60,7 +63,7 @@ def cdc_options(given: Any) -> CdcOptions:
 
 def altered_cdc_options(given: Any, release: Release = NEWEST) -> CdcOptions:
     """Return the options after ``ALTER TABLE ... WITH cdc``: the whole map is replaced, and must name ``enabled``."""
-    options = cdc_options(given)
+    options = cdc_options(given, release)
     if release.has("ALTER names enabled") and not any(str(key).lower() == "enabled" for key in given):
         raise InvalidRequest('Altering CDC options requires specifying "enabled" flag')
     return options

@@ -165,8 +165,8 @@ def _check_storage(value: Any, *, is_new: bool) -> None:
 def _check_consistency(value: Any) -> None:
     if value not in ("eventual", "local", "global"):
         raise ConfigError(f"Invalid value for keyspace property 'consistency': {value}")
-    if value != "eventual":
-        raise InvalidRequest(f"keyspaces with {value} consistency are not supported by the embedded server")
+    # An experimental flag, which servers have off.
+    raise ConfigError("The strongly_consistent_tables feature must be enabled to use a consistency option")
 
 
 def check_tablets_replication(given: dict[str, Any], old: dict[str, str], new: dict[str, str]) -> None:

@@ -238,7 +238,6 @@ def test_keyspaces(box: EngineBox) -> None:
         ("WITH replication = {'replication_factor': 2}", {"class": "NetworkTopologyStrategy", "datacenter1": "2"}),
         ("WITH durable_writes = 1", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
         ("WITH storage = {'type': 'LOCAL'}", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
-        ("WITH consistency = 'eventual'", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
     ],
 )
 def test_replication_has_defaults(box: EngineBox, options: str, replication: dict[str, str]) -> None:
@@ -304,7 +303,7 @@ def test_lists_of_racks(box: EngineBox) -> None:
             InvalidRequest,
             "Cannot alter storage options",
         ),
-        ("CREATE KEYSPACE k WITH consistency = 'local'", InvalidRequest, "not supported by the embedded server"),
+        ("CREATE KEYSPACE k WITH consistency = 'local'", ConfigError, "strongly_consistent_tables feature must be"),
         ("CREATE KEYSPACE k WITH consistency = 'strict'", ConfigError, "consistency"),
         ("ALTER KEYSPACE net WITH replication = {'class': 'NetworkTopologyStrategy'}", ConfigError, "requires"),
         ("ALTER KEYSPACE tab WITH replication = {'datacenter1': 3}", InvalidRequest, "not by more than 1"),

@@ -49,7 +49,7 @@ class TableEditing(LogEditing):
         if statement.compact_storage:
             raise InvalidRequest("COMPACT STORAGE tables are not supported by the embedded server")
         columns = self._new_columns(keyspace, statement)
-        cdc = cdc_options(statement.options["cdc"]) if "cdc" in statement.options else None
+        cdc = cdc_options(statement.options["cdc"], self.cluster.release) if "cdc" in statement.options else None
         self._check_replicas(keyspace)
         self._check_counters(keyspace, name, columns, cdc)
         self._check_tablet_hints(keyspace, statement.options)
