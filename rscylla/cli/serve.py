@@ -12,6 +12,7 @@ from typer import Option
 
 import rscylla
 from rscylla.embedded import Version
+from rscylla.embedded.versions import Release
 
 from .shared.failures import stopping
 from .shared.options import JsonOutput, Login, command
@@ -73,6 +74,10 @@ class _Cluster:
         if (self.fsync or self.skip_broken) and self.data_dir is None:
             flag = "--fsync" if self.fsync else "--skip-broken"
             raise rscylla.ConfigError(f"{flag} requires --data-dir DIR; without it, data is in memory only")
+        if self.tablets and not Release(self.version).has("tablets"):
+            raise rscylla.ConfigError(
+                f"--tablets: ScyllaDB {self.version} has no tablets; leave it out, or give a later --scylla-version"
+            )
 
 
 @attrs.frozen

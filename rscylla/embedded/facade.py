@@ -68,9 +68,11 @@ class EmbeddedScylla(ServerOptions):
         tablets: Whether new keyspaces use tablets if their definition has no ``tablets = {'enabled': ...}``; default:
             as in the ``version``.
         version: The release of ScyllaDB to imitate, one of ``rscylla.embedded.RELEASES``, with its defaults; None for
-            the newest one, but with vnodes by default. What is imitated of each is in `rscylla.embedded.versions`.
+            the newest one, but with vnodes by default, or for that of the data in ``data_dir``. What is imitated of
+            each is in `rscylla.embedded.versions`.
         data_dir: A directory for data, schema, nodes, and stream ids, which then survive the process, even if it is
-            killed. Existing data overrides ``nodes``, ``shards``, ``vnodes``, and ``seed``; pass the others as before.
+            killed. Existing data overrides ``nodes``, ``shards``, ``vnodes``, and ``seed``, and must be of the
+            ``version`` if that is given; pass the others as before.
         fsync: Answer a write only when it is on disk. Without it, an answered write survives the death of the process,
             but the last seconds may be lost if the machine crashes.
         skip_broken: Open ``data_dir`` without the records that cannot be replayed, and leave them out for good, with an

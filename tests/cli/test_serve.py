@@ -93,6 +93,22 @@ def test_fsync_without_a_data_dir(run: Run) -> None:
     assert "--fsync requires --data-dir" in ran.error
 
 
+@pytest.mark.parametrize("version", ["4.3", "4.4", "5.4"])
+def test_tablets_of_a_version_that_has_none(run: Run, version: str) -> None:
+    ran = run("serve", "--port", "0", "--tablets", "--scylla-version", version)
+    assert ran.code == 2
+    assert ran.error.startswith(f"error: --tablets: ScyllaDB {version} has no tablets; leave it out")
+
+
+def test_data_of_another_version(run: Run, tmp_path: Path) -> None:
+    with EmbeddedScylla(data_dir=tmp_path, version="5.4"):
+        pass
+    for option in (("--scylla-version", "6.0"), ("--tablets",)):
+        ran = run("serve", "--port", "0", "--data-dir", str(tmp_path), *option)
+        assert ran.code == 1
+        assert "has a cluster of version 5.4, " in ran.error
+
+
 def test_port_that_is_taken(run: Run) -> None:
     with EmbeddedScylla() as scylla:
         ran = run("serve", "--port", str(scylla.port))

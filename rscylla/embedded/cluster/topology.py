@@ -82,6 +82,7 @@ class Cluster:
         if tablets and not self.release.has("tablets"):
             raise ValueError(f"Scylla {version} has no tablets; leave out one of the two")
         self._prefers_tablets = tablets
+        self._wanted = version
         self.tablets = TabletStreams(
             ring_delay_ms=ring_delay_ms,
             shards=lambda: sum(node.shards for node in self.nodes),
@@ -286,6 +287,26 @@ class Cluster:
         self.descriptions.publish(time_ms)
         self._notify()
         return generation
+
+    def check_restored(self, place: str) -> None:
+        """Refuse a restored cluster that is another one than this was to be. *place* is where its state was kept.
+
+        A 4.3 that was upgraded still counts as 4.3. Raises EmbeddedScyllaError.
+        """
+        wanted, release = self._wanted, self.release
+        was_upgraded = wanted == "4.3" and self.descriptions.legacy is not None
+        if wanted not in (None, release.name) and not was_upgraded:
+            raise EmbeddedScyllaError(
+                f"{place} has a cluster of version {release.name}, not {wanted}; leave out the version, or take another"
+                " directory"
+            )
+        if self._prefers_tablets and not release.has("tablets"):
+            raise EmbeddedScyllaError(
+                f"{place} has a cluster of version {release.name}, which has no tablets; leave them out, or take"
+                " another directory"
+            )
+        if wanted == release.name:
+            self.descriptions.release = Release(wanted)  # with its defaults, also if the cluster began without them
 
     def _notify(self) -> None:
         for listener in self.listeners:

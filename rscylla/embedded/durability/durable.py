@@ -110,11 +110,14 @@ class Durable:
         """Make the engine hold what the directory holds, and write down all that changes from now on.
 
         Returns whether there was anything: an empty directory takes the cluster as it is.
-        Raises DataDirError when the directory is in use, damaged, or cannot be written.
+        Raises DataDirError when the directory is in use, damaged, or cannot be written, and EmbeddedScyllaError when
+        it has a cluster of another release than the one that was asked for.
         """
         directory = DataDir(self.path, sync=self._is_sync)
         try:
             was_there = self._load(directory)
+            if was_there:
+                self._cluster.check_restored(f"the data directory {self.path}")
             if self._broken:
                 self._leave_out_broken(directory)
             if not was_there:

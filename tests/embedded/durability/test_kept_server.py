@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import threading
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from cassandra.connection import ConnectionException
 from keptbox import REPLICATION
 
 import rscylla
-from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess
+from rscylla.embedded import RELEASES, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Version
 from rscylla.embedded.durability import records
 
 
@@ -99,6 +100,50 @@ def test_an_upgrade_from_an_old_version_stays(tmp_path: Path) -> None:
     with EmbeddedScylla(data_dir=tmp_path, version="4.3") as scylla:
         assert scylla.execute(tables) == after
         assert scylla.execute("SELECT time FROM system_distributed.cdc_generation_timestamps") == times
+    with EmbeddedScylla(data_dir=tmp_path, version="4.4") as scylla:
+        assert scylla.execute(tables) == after
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "said"),
+    [
+        ("5.4", "2025.1", r"has a cluster of version 5\.4, not 2025\.1; leave out the version"),
+        ("4.4", "4.3", r"has a cluster of version 4\.4, not 4\.3; "),
+        (None, "2025.1", r"has a cluster of version 2026\.3, not 2025\.1; "),
+    ],
+)
+def test_a_directory_of_another_version_is_refused(
+    tmp_path: Path, kept: Version | None, given: Version, said: str
+) -> None:
+    with EmbeddedScylla(data_dir=tmp_path, version=kept):
+        pass
+    server = EmbeddedScylla(data_dir=tmp_path, version=given)
+    for _ in range(2):
+        with pytest.raises(EmbeddedScyllaError, match=f"^the data directory {re.escape(str(tmp_path))} {said}"):
+            server.start()
+    with EmbeddedScylla(data_dir=tmp_path, version=kept) as scylla:  # nothing was lost
+        assert scylla.execute("SELECT key FROM system.local WHERE key = 'local'") == [{"key": "local"}]
+
+
+def test_tablets_are_refused_for_a_directory_whose_version_has_none(tmp_path: Path) -> None:
+    with EmbeddedScylla(data_dir=tmp_path, version="5.4"):
+        pass
+    with pytest.raises(EmbeddedScyllaError, match=r"of version 5\.4, which has no tablets; leave them out"):
+        EmbeddedScylla(data_dir=tmp_path, tablets=True).start()
+
+
+def test_a_directory_is_of_its_own_version_and_takes_the_defaults_of_the_given_one(tmp_path: Path) -> None:
+    version = "SELECT version FROM system.versions"
+    with EmbeddedScylla(data_dir=tmp_path / "old", version="5.4") as scylla:
+        expected = scylla.execute(version)
+    with EmbeddedScylla(data_dir=tmp_path / "old") as scylla:
+        assert scylla.execute(version) == expected
+    with EmbeddedScylla(data_dir=tmp_path / "new") as scylla:
+        newest = scylla.execute(version)
+    with EmbeddedScylla(data_dir=tmp_path / "new", version=RELEASES[-1]) as scylla:
+        assert scylla.execute(version) == newest
+        scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION.replace('Simple', 'NetworkTopology')}")
+        assert "tablets = {'enabled': true}" in scylla.execute("DESCRIBE KEYSPACE ks")[0]["create_statement"]
 
 
 def test_a_cursor_continues_after_a_restart(tmp_path: Path) -> None:
