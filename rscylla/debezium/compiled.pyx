@@ -591,6 +591,7 @@ cdef class ChangeBytes:
     cdef str topic
     cdef Py_ssize_t width, operation, time
     cdef dict codes
+    cdef int64_t doubted_us
     cdef bint is_legacy, has_preimages, has_tombstones
     cdef Images before, after
     cdef RowBytes key, values
@@ -609,10 +610,11 @@ cdef class ChangeBytes:
 
     def __init__(
         self, width, Py_ssize_t operation, Py_ssize_t time, str topic not None, dict codes not None, tuple images,
-        bint is_legacy, bint has_preimages, bint has_tombstones, key, segments, bytes tail not None,
+        bint is_legacy, int64_t doubted_us, bint has_preimages, bint has_tombstones, key, segments, bytes tail not None,
     ):
         self.operation, self.time, self.topic, self.codes = operation, time, topic, codes
-        self.is_legacy, self.has_preimages, self.has_tombstones = is_legacy, has_preimages, has_tombstones
+        self.is_legacy, self.doubted_us = is_legacy, doubted_us
+        self.has_preimages, self.has_tombstones = has_preimages, has_tombstones
         self.before, self.after = [{"none": NOTHING, "full": FULL, "only-updated": ONLY_UPDATED}[i] for i in images]
         self.key, self.key_ends = (None, (b"", b"")) if key is None else (key[0], key[1:])
         self.leads = [lead for lead, *_ in segments]
@@ -685,9 +687,10 @@ cdef class ChangeBytes:
                 before = preimage
                 if is_update:
                     how_before = UPDATED if self.before == ONLY_UPDATED else AS_IT_IS if postimage == NULL else JOINED
-        if is_update and (how_before != AS_IT_IS or how_after != AS_IT_IS) and not self.values.touches(row):
-            return None  # the log may have had only keys then
         us = us_at(row[self.time].data)
+        if (is_update or us <= self.doubted_us) and (how_before != AS_IT_IS or how_after != AS_IT_IS) \
+                and not is_delete and not self.values.touches(row):
+            return None  # the log may have had only keys then
         ms = us // 1000  # rounded down, too
         key = None
         if self.key is not None:

@@ -83,6 +83,7 @@ class Direct:
             outline.codes,
             outline.images,
             outline.is_legacy,
+            outline.doubted_us,
             outline.has_preimages,
             outline.has_tombstones,
             key,

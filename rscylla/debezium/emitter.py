@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..cdc.log import Table
@@ -33,13 +33,14 @@ _HEARTBEAT: Final = struct_of(
 class Emitter:
     """Makes records of changes, as the Scylla CDC source connector does; see docs/debezium.md.
 
-    Not thread-safe: it keeps a plan for each layout of a table's log.
+    Not thread-safe: it keeps a plan for each layout of a table's log. *warn* gets the text of each warning.
 
     >>> emitter = Emitter(Settings(prefix="demo"))
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, warn: Callable[[str], object] = lambda _: None) -> None:
         self.settings = settings
+        self._warn = warn
         self._plans: dict[int, tuple[Layout, _Plan]] = {}  # by identity, as a stream makes each layout once
 
     def records(self, change: Change | Event, now_ns: int) -> list[Record]:
@@ -78,7 +79,7 @@ class Emitter:
         if known is None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            known = self._plans[id(layout)] = (layout, _Plan(self.settings, layout))
+            known = self._plans[id(layout)] = (layout, _Plan(self.settings, layout, self._warn))
         return known[1]
 
     def reader(self, table: Table, columns: Sequence[Column]) -> RowReader:
@@ -116,13 +117,15 @@ def keys_only(table: Table) -> str:
 class _Plan(Shape):
     """What becomes of the changes of one layout."""
 
-    def __init__(self, settings: Settings, layout: Layout) -> None:
+    def __init__(self, settings: Settings, layout: Layout, warn: Callable[[str], object]) -> None:
         super().__init__(settings, layout.table, layout.keys, layout.values)
         if self._is_legacy and layout.table.delta == "keys":
             raise ConfigError(f"the log of {keys_only(layout.table)}")
         self._layout = layout
         self._codes = self._codes_of(has_clustering=bool(layout.table.clustering_key))
         self._image = self._legacy_images if self._is_legacy else self._advanced_images
+        self._warn = warn
+        self._doubted = False  # whether an insert that may lack its values was told
         self._record: tuple[bytes | None, bytes | None] | None = None  # the record of _firsts
         self._firsts: dict[Cells, int] = {}
 
@@ -170,6 +173,7 @@ class _Plan(Shape):
             codes={raw: code for raw, (code, of_row) in self._codes.items() if of_row and raw is not None},
             images=(settings.before, settings.after),
             is_legacy=self._is_legacy,
+            doubted_us=self._layout.table.altered_us or 0,
             has_preimages=settings.preimages,
             has_tombstones=settings.tombstones,
         )
@@ -239,6 +243,9 @@ class _Plan(Shape):
         """Return before, after, and whether the envelope has microseconds and nanoseconds."""
         if code == "u":
             self._check_touched(cells)
+        elif code == "c" and not self._doubted and (text := self._layout.lacking_values(cells)):
+            self._doubted = True
+            self._warn(f"{text} in records; if they are, begin after it, with a snapshot")
         if code == "d":
             return self._in_before.cells(cells if preimage is None else preimage, cells, of_row), None, True
         before = None if preimage is None else self._in_before.cells(preimage, cells, of_row=True)

@@ -34,7 +34,8 @@ class Outline:
 
     ``envelope``: the value, with slots where records differ. ``key``, ``before``, ``after``: the columns that these
     have. ``codes``: by the bytes of operations, their code. ``images``: what before and after have in the advanced
-    format. ``key_schema``: None if records have no key.
+    format. ``key_schema``: None if records have no key. ``doubted_us``: until then, the log may have had only keys, so
+    inserts without columns are not made here.
     """
 
     topic: str
@@ -47,5 +48,6 @@ class Outline:
     codes: Mapping[bytes, str]
     images: tuple[str, str]
     is_legacy: bool
+    doubted_us: int
     has_preimages: bool
     has_tombstones: bool

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..abc import Message
@@ -26,6 +28,8 @@ from ..event import Event
 
 __all__ = ["DebeziumMessages"]
 
+log = logging.getLogger("rscylla.publish")
+
 
 class DebeziumMessages:
     """Makes records of events: emitter, transforms, and converters, as the connector's *properties* say.
@@ -40,7 +44,7 @@ class DebeziumMessages:
     def __init__(
         self, properties: Mapping[str, str], *, clock: Clock | None = None, registry: SchemaRegistry | None = None
     ) -> None:
-        self._emitter = Emitter(Settings.of(properties))
+        self._emitter = Emitter(Settings.of(properties), partial(log.warning, "%s"))
         self._transform = transforms_of(properties)
         converters = converters_of(properties, registry)
         self._key, self._value = converters.key, converters.value

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import uuid
 from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Run
 from ..base import ChangeWriter, TableWriter, remaining_ttl
 from ..cdc.log import NodeClocks, Table, read_base_table
-from ..cdc.rows import ChangeEvent, Layout
+from ..cdc.rows import Cells, ChangeEvent, Layout
 from ..clock import Clock, SystemClock
 from ..driver import ReadSession, Session, consistency_named
 from ..errors import CannotReplicate, ConfigError, TableNotFound
-from ..event import Event
+from ..event import Event, Operation
 from .schema import check_target, create_target
 
 __all__ = ["Replicator", "Ttl"]
 
 Ttl = Literal["original", "remaining"]
+
+log = logging.getLogger("rscylla")
 
 _MOST_LAYOUTS = 16
 """Each change of the source's schema, and each new run, creates a new layout; old ones are not used again."""
@@ -75,6 +79,7 @@ class Replicator:
         self._same_cluster = source.cluster is target.cluster or bool(_nodes(source) & _nodes(target))
         self._lock = threading.Lock()
         self._applied = 0
+        self._doubted: set[uuid.UUID] = set()  # logs with inserts that may lack values
         self._writers: dict[Layout, Future[ChangeWriter]] = {}
 
     def __call__(self, event: Event, run: Run) -> None:
@@ -90,14 +95,27 @@ class Replicator:
             raise ConfigError("a Replicator requires events of rscylla.NewStream(...) with granularity='change'")
         layout = event.layout
         cells, _, _, range_end = event.raw_rows()
+        operation = event.operation
         writes = self._writer(layout).writes(
-            event.operation, event.timestamp_us, self._ttl_s(event, cells[layout.ttl]), cells, range_end
+            operation, event.timestamp_us, self._ttl_s(event, cells[layout.ttl]), cells, range_end
         )
+        if operation == Operation.INSERT and layout.table.log_id not in self._doubted:
+            self._warn_of_keys(layout, cells)
         run.tempt("before_apply")
         self._target.apply(writes, doing=f"copying a change of {layout.table.full_name}", stop=run.stop)
         # Several workers count; += alone can lose one.
         with self._lock:
             self._applied += 1
+
+    def _warn_of_keys(self, layout: Layout, cells: Cells) -> None:
+        """Log, once for a log, that an insert may lack its values."""
+        if not (text := layout.lacking_values(cells)):
+            return
+        with self._lock:
+            if layout.table.log_id in self._doubted:
+                return
+            self._doubted.add(layout.table.log_id)
+        log.warning("%s in the copy; if they are, copy the table again", text)
 
     @property
     def applied(self) -> int:

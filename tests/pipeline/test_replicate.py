@@ -421,6 +421,35 @@ def test_a_log_of_keys_cannot_be_copied(place: Place) -> None:
     assert "holds only keys" in str(refused(place).__cause__)
 
 
+def test_inserts_that_may_lack_values_are_told_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryCursorStore()
+    place.run(
+        "CREATE TABLE {src}.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'delta': 'keys'}",
+        "INSERT INTO {src}.t (pk, v) VALUES (1, 1)",
+        "INSERT INTO {src}.t (pk, v) VALUES (2, 2)",
+        "ALTER TABLE {src}.t WITH cdc = {'enabled': true, 'delta': 'full'}",
+    )
+    place.replicate(store=store)
+    (told,) = [record.getMessage() for record in caplog.records if "only its key" in record.getMessage()]
+    assert told.startswith(
+        f"an insert of {place.source}.t has only its key, and is from before the table was altered at "
+    )
+    assert not place.verify().same
+
+
+def test_an_insert_of_a_key_alone_is_copied_without_a_word_since_the_table_is_as_it_is(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.run(SOURCE, "INSERT INTO {src}.t (pk, ck) VALUES (1, 1)")
+    store = MemoryCursorStore()
+    place.replicate(store=store)
+    place.run("INSERT INTO {src}.t (pk, ck, v) VALUES (1, 2, 1)", "ALTER TABLE {src}.t WITH comment = 'x'")
+    place.run("INSERT INTO {src}.t (pk, ck) VALUES (1, 3)")
+    place.replicate(store=store)
+    assert "only its key" not in caplog.text
+    assert place.verify().same
+
+
 def test_a_table_is_not_copied_to_itself(place: Place) -> None:
     place.run(SOURCE)
     with pytest.raises(rscylla.errors.CannotReplicate, match="to itself"):

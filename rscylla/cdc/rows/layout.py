@@ -9,7 +9,7 @@ from typing import Any, Literal
 import attrs
 
 from ..._decoder import twin
-from ..._timeuuid import ticks_of, ticks_to_us
+from ..._timeuuid import datetime_of, ticks_of, ticks_to_us
 from ...driver import Column, Page
 from ...errors import MalformedData, MetadataError
 from ...types import Decoder, Digits, Type, decoder_for, log_list, with_digits
@@ -207,6 +207,23 @@ class Layout:
         """Whether an image or a write concerns the static row of its partition: its clustering key is null."""
         clustering = self.keys[len(self.table.partition_key) :]
         return bool(clustering) and all(cells[c.index] is None for c in clustering)
+
+    def lacking_values(self, cells: Cells) -> str:
+        """Return the warning about an insert that may lack its values, as its row alone does not tell; empty if none.
+
+        It has only its key, and is from before the table was last altered: the log may have had only keys then.
+        """
+        altered_us = self.table.altered_us
+        if not altered_us or ticks_to_us(ticks_of(cells[self.time])) > altered_us:  # type: ignore[arg-type]
+            return ""
+        values = [c for c in self.values if not c.static]
+        if not values or any(c.touched_in(cells) for c in values):
+            return ""
+        return (
+            f"an insert of {self.table.full_name} has only its key, and is from before the table was altered at "
+            f"{datetime_of(altered_us):%Y-%m-%d %H:%M:%S} UTC: if its log had only keys ('delta': 'keys') then, values "
+            "of such inserts are missing"
+        )
 
     def raw_key(self, cells: Cells) -> Cells:
         """Return the undecoded primary key, which is equal for all log rows of one base row."""

@@ -260,3 +260,27 @@ def test_an_update_that_does_not_say_what_it_touched_is_refused_where_all_would_
     with pytest.raises(MetadataError, match=r"an update of k\.t does not say which columns it touched"):
         messages(events[1])
     assert DebeziumMessages(ADVANCED | {"cdc.include.before": "none"})(events[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(LEGACY, 1), (LEGACY | {"experimental.preimages.enabled": "true"}, 1), (ADVANCED, 0)]
+)
+def test_inserts_that_may_lack_values_are_told_once(
+    given: dict[str, str], said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    statements = (
+        "INSERT INTO k.t (pk, v) VALUES (1, 2)",
+        "INSERT INTO k.t (pk, v) VALUES (2, 2)",
+        "ALTER TABLE k.t WITH cdc = {'enabled': true, 'delta': 'full'}",
+        "INSERT INTO k.t (pk) VALUES (3)",
+        "INSERT INTO k.t (pk, v) VALUES (4, 2)",
+    )
+    schema = f"{KEYSPACE}CREATE TABLE k.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true, 'delta': 'keys'}}"
+    messages = DebeziumMessages(given)
+    events = events_of(schema, "\n".join(statements))
+    for event in events[2:]:
+        assert messages(event)
+    assert not caplog.records
+    for event in events:
+        assert messages(event)
+    assert [r.getMessage()[:35] for r in caplog.records] == ["an insert of k.t has only its key, "] * said
