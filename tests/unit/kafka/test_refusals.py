@@ -45,8 +45,7 @@ def kafka() -> Iterator[MockKafka]:
 
 
 @pytest.fixture
-def schemas(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setattr(registry_module, "ANSWER_S", 0.2)
+def schemas() -> Iterator[FakeRegistry]:
     with FakeRegistry() as registry:
         yield registry
 
@@ -87,8 +86,9 @@ def test_whatever_the_registry_refuses_is_tried_again_and_no_change_is_dropped(
 
 @pytest.mark.parametrize("how", ["silent", "drips"])
 def test_a_registry_that_never_answers_is_seen_and_a_stop_does_not_wait_for_it(
-    session: rscylla.Session, kafka: MockKafka, schemas: FakeRegistry, how: str
+    session: rscylla.Session, kafka: MockKafka, schemas: FakeRegistry, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
+    monkeypatch.setattr(registry_module, "ANSWER_S", 0.2)
     setattr(schemas, how, True)
     with Running(session, kafka, **avro(schemas)) as running:
         running.insert("a", 1)
