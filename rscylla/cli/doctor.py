@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import ExitStack
 from typing import Annotated
 
 import attrs
@@ -48,18 +48,19 @@ def doctor(
     parsed = parse_table(name)
     if consumer is not None and store.store is None:
         raise rscylla.ConfigError("--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table")
-    own = own_store(store.store)
-    if own is not None and consumer is None:
-        own.close()
-        raise rscylla.ConfigError("--store MODULE:FUNCTION requires --consumer NAME, whose cursor is checked")
     span = None if lag is None else parse_lag(lag, command="doctor")
-    with connection.session() as session:
+    with ExitStack() as stack:
+        own = own_store(store.store)
+        if own is not None:
+            stack.callback(own.close)
+            if consumer is None:
+                raise rscylla.ConfigError("--store MODULE:FUNCTION requires --consumer NAME, whose cursor is checked")
+        session = stack.enter_context(connection.session())
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         groups: list[rscylla.doctor.Finding] = []
         if own is not None and consumer is not None:
-            with closing(own):
-                cursors = _cursors_of(consumer, own.list_cursors())
+            cursors = _cursors_of(consumer, own.list_cursors())
         elif store.store is not None:
             records, failed = _saved(ScyllaCursorStore(session, store.store, store.store_table))
             if consumer is not None and not failed:

@@ -118,6 +118,10 @@ def test_the_store_is_closed_at_the_end(run: Run, monkeypatch: pytest.MonkeyPatc
     assert run("cursor", "list", "--store", name, *NOWHERE).code == 0
     assert run("cursor", "get", "nobody", "--store", name, *NOWHERE).code == 5
     assert closed == [True, True]
+    doctor = ("doctor", "shop.orders", "--store", name, *NOWHERE)
+    assert run(*doctor).code == 2
+    assert run(*doctor, "--consumer", "billing").code == 3
+    assert closed == [True] * 4
 
 
 def test_tail_continues_where_the_store_says(run: Run, shop: Shop) -> None:
